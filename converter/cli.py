@@ -1,0 +1,185 @@
+"""The command line: options, help, exit codes. What happens is decided elsewhere."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from converter.errors import ConversionError, Interrupted
+
+if TYPE_CHECKING:
+    from converter.progress import Progress
+    from converter.report import Report
+
+app = typer.Typer(
+    name="imagenet-convert",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Validate(str, enum.Enum):
+    """How an image is judged."""
+
+    decode = "decode"
+    header = "header"
+    off = "off"
+
+
+class OnCorrupt(str, enum.Enum):
+    """What becomes of a corrupt image."""
+
+    fail = "fail"
+    skip = "skip"
+    keep = "keep"
+
+
+Source = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="PATH",
+        help="A tar, or a folder that holds them; repeatable. Default: OUT/downloads/manual, "
+        "then the current folder.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="TFDS's data_dir. Default: $TFDS_DATA_DIR, else ~/tensorflow_datasets.",
+        show_default=False,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="Processes. Default: one per usable CPU.", show_default=False
+    ),
+]
+Splits = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        help="Of train,validation,test. Default: train and validation, and test if found.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback(invoke_without_command=True)
+def convert_command(
+    context: typer.Context,
+    source: Source = None,
+    out: Out = None,
+    workers: Workers = None,
+    splits: Splits = None,
+    validate: Annotated[
+        Validate, typer.Option(help="Decode each image, read its header only, or neither.")
+    ] = Validate.decode,
+    on_corrupt: Annotated[
+        OnCorrupt,
+        typer.Option(help="Publish nothing, leave corrupt images out, or store them as they are."),
+    ] = OnCorrupt.fail,
+    allow_incomplete: Annotated[
+        bool,
+        typer.Option("--allow-incomplete", help="Accept absent images; never a damaged archive."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Index and plan, print, write nothing.")
+    ] = False,
+    restart: Annotated[
+        bool,
+        typer.Option(
+            "--restart",
+            help="Discard earlier work; replace an existing dataset once the new one is complete.",
+        ),
+    ] = False,
+    verify_resume: Annotated[
+        bool,
+        typer.Option("--verify-resume", help="Check every finished shard's sha256 on resuming."),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")
+    ] = False,
+    log_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Also append what is shown to a file.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Convert the ImageNet 2012 archives to what tfds.load("imagenet2012") finds."""
+    if context.invoked_subcommand:
+        return
+
+    def run(progress: Progress) -> Report:
+        from converter.convert import convert
+
+        return convert(
+            source,
+            out,
+            workers=workers,
+            splits=None if splits is None else splits.split(","),
+            validate=validate.value,
+            on_corrupt=on_corrupt.value,
+            allow_incomplete=allow_incomplete,
+            dry_run=dry_run,
+            restart=restart,
+            verify_resume=verify_resume,
+            progress=progress,
+        )
+
+    _carry_out(run, quiet, verbose, log_file)
+
+
+@app.command("demo")
+def demo_command(
+    out: Out = None,
+    workers: Workers = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")
+    ] = False,
+) -> None:
+    """Make a miniature ImageNet, convert it, load it with plain tfds.load."""
+
+    def run(progress: Progress) -> str:
+        from converter.demo import run_demo
+
+        return run_demo(out, workers, progress)
+
+    _carry_out(run, quiet, verbose, None)
+
+
+def _carry_out(
+    run: Callable[[Progress], object], quiet: bool, verbose: bool, log_file: Path | None
+) -> None:
+    """Runs one function of the API; its result goes to stdout, an error sets the exit code."""
+    from converter.progress import open_progress
+
+    with open_progress(quiet, log_file) as progress:
+        try:
+            result = str(run(progress))
+        except ConversionError as error:
+            if verbose:
+                raise
+            progress.fail(str(error))
+            raise typer.Exit(error.exit_code) from None
+        if not quiet:
+            progress.result(result)
+
+
+def main() -> None:
+    """Runs the command and exits with its code."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(Interrupted.exit_code)

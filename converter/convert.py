@@ -1,0 +1,263 @@
+"""The conversion, step by step: sources, index, plan, shards, publish."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+
+from converter import osal, pool, publish
+from converter.errors import (
+    ConversionError,
+    CorruptImagesError,
+    Interrupted,
+    Terminated,
+)
+from converter.index import Index
+from converter.indexing import make_index
+from converter.journal import Journal, load_index, run_entry, save_index, stop_entry
+from converter.odd_images import convert_odd_images
+from converter.options import Options, StrPath
+from converter.output import require_space, write_durably
+from converter.plan import ShardLimits, SplitPlan, plan_split
+from converter.progress import Progress
+from converter.report import REPORT_NAME, Report, make_report, versions
+from converter.shards import ShardResult
+from converter.sources.find import Found, find_archives
+from converter.work import ShardJob, reusable_shards, write_shards
+from converter.workspace import Workspace
+
+_METADATA_BYTES = 1 << 20
+
+
+def convert(
+    source: StrPath | Sequence[StrPath] | None = None,
+    out: StrPath | None = None,
+    *,
+    workers: int | None = None,
+    splits: Sequence[str] | None = None,
+    validate: str = "decode",
+    on_corrupt: str = "fail",
+    allow_incomplete: bool = False,
+    dry_run: bool = False,
+    restart: bool = False,
+    verify_resume: bool = False,
+    shard_limits: ShardLimits | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Converts the ImageNet 2012 archives to the dataset that `tfds.load("imagenet2012")` finds.
+
+    Args:
+        source: tar files, or folders that hold them; by default TFDS's manual folder under `out`
+            (`downloads/manual`), then the current folder.
+        out: a TFDS data_dir; by default `$TFDS_DATA_DIR` or `~/tensorflow_datasets`.
+        workers: processes; by default one per CPU that this process may use.
+        splits: of train, validation and test; by default train and validation, and test if found.
+        validate: decode (every coded bit is read), header, or off.
+        on_corrupt: fail (publish nothing), skip, or keep corrupt images.
+        allow_incomplete: accept absent images, classes or splits; never a damaged archive.
+        dry_run: index and plan, write nothing.
+        restart: discard the work of earlier runs, and replace an existing dataset once the new
+            one is complete. Interrupted, the same call continues.
+        verify_resume: check the sha256 of every shard of earlier runs, not only of those written
+            since the last orderly stop.
+        shard_limits: bounds on the size of shards; by default those of TFDS.
+        progress: what shows the steps; by default nothing does.
+
+    Returns:
+        What was done.
+
+    Raises:
+        UsageError: an argument is out of range.
+        SourceError: the archives are missing, damaged, incomplete or unreadable.
+        OutputError: the output cannot be written, is locked, or exists already.
+        CorruptImagesError: images are corrupt and `on_corrupt` is fail.
+        Interrupted: Ctrl-C or SIGTERM; finished shards are kept.
+    """
+    options = Options.make(
+        source,
+        out,
+        workers,
+        splits,
+        shard_limits,
+        validate=validate,
+        on_corrupt=on_corrupt,
+        allow_incomplete=allow_incomplete,
+        restart=restart,
+        verify_resume=verify_resume,
+    )
+    try:
+        with osal.terminate_raises(Terminated):
+            run = _plan_only if dry_run else _run
+            return run(options, progress or Progress())
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted before a shard was begun") from None
+    finally:
+        pool.shut_down()
+
+
+def _run(options: Options, progress: Progress) -> Report:
+    began = time.monotonic()
+    found = _find(options, progress)
+    space = Workspace(options.out, publish.dataset_version())
+    if not options.restart:
+        space.refuse_existing()
+    with space.locked():
+        index = _index(options, found, space, progress)
+        journal = _open_journal(options, index, space)
+        index = convert_odd_images(index, space.converted)
+        plans = make_plans(index, options.limits)
+        job = ShardJob(space.dataset, index, plans, options.validate, options.on_corrupt)
+        reused = reusable_shards(job, journal, options.verify_resume)
+        _require_space(job, reused)
+        with _journaled(journal, job, options, reused):
+            seconds = _write(job, journal, reused, options.workers, progress)
+            shards = publish.shards_by_split(plans, journal.shards)
+            _refuse_corrupt(shards)
+            pool.shut_down()
+            publish.sweep(space.dataset, job.places)
+            publish.write_metadata(space.dataset, shards)
+            publish.write_checksums(space.dataset, shards)
+        report = make_report(space, options, index, shards, journal.runs)
+        report = report.timed(began, seconds, [journal.shards[name] for name in reused])
+        write_durably(space.dataset / REPORT_NAME, report.to_json().encode("ascii"))
+        space.commit()
+    return report
+
+
+def _plan_only(options: Options, progress: Progress) -> Report:
+    found = _find(options, progress)
+    space = Workspace(options.out, publish.dataset_version())
+    index = _scan(options, found, progress)
+    shards = {
+        plan.split: [_planned(plan, shard) for shard in range(plan.shards)]
+        for plan in make_plans(index, options.limits)
+    }
+    return make_report(space, options, index, shards, [])
+
+
+def _find(options: Options, progress: Progress) -> Found:
+    found = find_archives(options.source, options.out, options.splits)
+    for path, split in found.archives.items():
+        progress.say(f"{split:<11} {path}")
+    progress.say(f"{'output':<11} {options.out}")
+    return found
+
+
+def _index(options: Options, found: Found, space: Workspace, progress: Progress) -> Index:
+    request = {
+        "archives": sorted(found.archives),
+        "splits": options.splits and list(options.splits),
+        "allow_incomplete": options.allow_incomplete,
+    }
+    index = load_index(space.work, request)
+    if index is None:
+        index = _scan(options, found, progress)
+        save_index(space.work, index, request)
+    return index
+
+
+def _scan(options: Options, found: Found, progress: Progress) -> Index:
+    index = make_index(
+        found.parts, options.splits, options.expected_splits, options.workers, progress
+    )
+    index.refuse_unless_sound(options.allow_incomplete)
+    return index
+
+
+def _open_journal(options: Options, index: Index, space: Workspace) -> Journal:
+    identity = {
+        "source": [[os.path.basename(f.path), f.size, f.mtime_ns] for f in index.files],
+        "index": {split: index.digest(split) for split in index.splits},
+        "shard limits": asdict(options.limits),
+        "version": {name: versions()[name] for name in ("imagenet-convert", "tensorflow-datasets")},
+        "restart": options.restart,
+    }
+    journal = Journal(space.work)
+    if options.restart and journal.identity not in (None, identity):
+        space.discard_shards()
+        journal = Journal(space.work)
+    journal.require_identity(identity)
+    return journal
+
+
+def make_plans(index: Index, limits: ShardLimits) -> tuple[SplitPlan, ...]:
+    """Plans every split of an index."""
+    return tuple(
+        plan_split(
+            split, index.names(split), rows["size"].astype("i8"), rows["label"].astype("i8"), limits
+        )
+        for split, rows in index.splits.items()
+    )
+
+
+def _planned(plan: SplitPlan, shard: int) -> ShardResult:
+    return ShardResult(
+        name=plan.filename(shard),
+        split=plan.split,
+        written=False,
+        records=len(plan.rows(shard)),
+        num_bytes=plan.num_bytes[shard],
+        size=plan.file_size(shard),
+        sha256="",
+        validate="",
+        on_corrupt="",
+    )
+
+
+def _require_space(job: ShardJob, reused: Sequence[str]) -> None:
+    done = set(reused)
+    todo = sum(job.file_size(name) for name in job.places if name not in done)
+    require_space(job.folder, todo + _METADATA_BYTES)
+
+
+def _write(
+    job: ShardJob, journal: Journal, reused: Sequence[str], workers: int, progress: Progress
+) -> float:
+    began = time.monotonic()
+    done = set(reused)
+    names = [name for name in job.places if name not in done]
+    images = sum(job.images(name) for name in job.places)
+    earlier = sum(job.images(name) for name in reused)
+    with progress.step("Shards", images, "images", earlier) as step:
+        write_shards(job, names, journal, workers, step)
+    return time.monotonic() - began
+
+
+@contextlib.contextmanager
+def _journaled(
+    journal: Journal, job: ShardJob, options: Options, reused: Sequence[str]
+) -> Iterator[None]:
+    """Keeps the run's history; an orderly end means that all journaled shards are sound."""
+    journal.add("run", run_entry({**options.reported(), "reused_shards": len(reused)}))
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted) as error:
+        pool.shut_down()
+        journal.add("stop", stop_entry("interrupted"))
+        kind = Interrupted if isinstance(error, KeyboardInterrupt) else type(error)
+        done = len(reusable_shards(job, journal, check_all=False))
+        raise kind(
+            f"interrupted: {done:,} of {len(job.places):,} shards are done. "
+            "Run the same command again to continue."
+        ) from None
+    except ConversionError as error:
+        pool.shut_down()
+        with contextlib.suppress(ConversionError):  # the disk may be the very reason
+            journal.add("stop", stop_entry(str(error).splitlines()[0]))
+        raise
+    journal.add("stop", stop_entry("published"))
+
+
+def _refuse_corrupt(shards: Mapping[str, Sequence[ShardResult]]) -> None:
+    refused = [shard for results in shards.values() for shard in results if not shard.written]
+    corrupt = [image for shard in refused for image in shard.corrupt]
+    if corrupt:
+        listed = "\n".join(f"    {image}" for image in corrupt)
+        raise CorruptImagesError(
+            f"{len(corrupt):,} corrupt images; nothing was published:\n{listed}\n"
+            "Run again with --on-corrupt skip (leave them out) or --on-corrupt keep (store them "
+            f"as they are): only the {len(refused):,} shards concerned are written anew."
+        )

@@ -1,0 +1,174 @@
+"""What is noticed about a source: kinds, how grave they are, and how they read."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from converter.errors import printable
+
+PLACES_KEPT: Final = 2000
+"""Places remembered per kind; a hostile archive must not fill the memory with them."""
+
+
+class Severity(enum.Enum):
+    """What a finding means for the conversion."""
+
+    REFUSE = "refuse"
+    """The source cannot be trusted: never converted."""
+    MISSING = "missing"
+    """Something is absent: converted with `--allow-incomplete` only."""
+    NOTE = "note"
+    """Harmless, but said."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of finding.
+
+    Attributes:
+        severity: what it means for the conversion.
+        text: what was found, with `{count}`.
+        remedy: what to do about it, or nothing.
+    """
+
+    severity: Severity
+    text: str
+    remedy: str = ""
+
+
+KINDS: Final = {
+    "damaged-archive": Kind(
+        Severity.REFUSE,
+        "damaged archive ({count})",
+        "download or copy the archive again; a damaged archive is never converted",
+    ),
+    "unreadable": Kind(Severity.REFUSE, "not readable as ImageNet ({count})"),
+    "unknown-class": Kind(
+        Severity.REFUSE,
+        "this is not ILSVRC2012: {count} classes or images of classes that it does not have",
+    ),
+    "class-mismatch": Kind(
+        Severity.REFUSE, "{count} images whose name and class folder or class tar disagree"
+    ),
+    "number-out-of-range": Kind(
+        Severity.REFUSE, "{count} images whose number ILSVRC2012 does not have"
+    ),
+    "misspelled-name": Kind(
+        Severity.REFUSE, "{count} images whose name is not spelled as ILSVRC2012 spells it"
+    ),
+    "stray-image": Kind(Severity.REFUSE, "{count} strays that hold images under another name"),
+    "stray-archive": Kind(
+        Severity.REFUSE, "{count} archives inside the archive that are no class tars"
+    ),
+    "link": Kind(
+        Severity.REFUSE,
+        "{count} links, sparse or special members under an image's name; they are not followed",
+    ),
+    "oversized": Kind(
+        Severity.REFUSE, "{count} members larger than any ImageNet image (64 MiB or more)"
+    ),
+    "conflicting-duplicate": Kind(
+        Severity.REFUSE, "{count} images found twice with different bytes"
+    ),
+    "extra-images": Kind(Severity.REFUSE, "more images than ILSVRC2012 has"),
+    "missing-split": Kind(
+        Severity.MISSING,
+        "{count} of the expected splits have no archive",
+        "name the splits that are wanted with --splits, or give the archive with --source",
+    ),
+    "missing-class": Kind(Severity.MISSING, "{count} of the 1,000 train classes are missing"),
+    "missing-images": Kind(Severity.MISSING, "images are missing"),
+    "identical-duplicate": Kind(
+        Severity.NOTE, "{count} images found twice with identical bytes, counted once"
+    ),
+    "respelled-name": Kind(
+        Severity.NOTE, "{count} names in another spelling, stored under the official one"
+    ),
+    "junk": Kind(Severity.NOTE, "{count} files that are no images, ignored"),
+    "special": Kind(Severity.NOTE, "{count} links or special members, ignored"),
+    "no-end-marker": Kind(
+        Severity.NOTE, "{count} archives end without an end-of-archive mark; all members are whole"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Everything of one kind.
+
+    Attributes:
+        kind: a key of `KINDS`.
+        count: how often it was found.
+        places: where, or what exactly; the first 2,000.
+    """
+
+    kind: str
+    count: int
+    places: tuple[str, ...]
+
+    @property
+    def severity(self) -> Severity:
+        """What it means for the conversion."""
+        return KINDS[self.kind].severity
+
+    @property
+    def summary(self) -> str:
+        """One line, printable anywhere."""
+        return KINDS[self.kind].text.format(count=f"{self.count:,}")
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it, or nothing."""
+        return KINDS[self.kind].remedy
+
+
+class Findings:
+    """Collects findings by kind."""
+
+    def __init__(self, noted: Iterable[tuple[str, str]] = ()) -> None:
+        self._places: dict[str, list[str]] = {}
+        self._counts: dict[str, int] = {}
+        for kind, place in noted:
+            self.add(kind, place)
+
+    def add(self, kind: str, place: str) -> None:
+        """Adds one occurrence; `place` says where, or what exactly."""
+        places = self._places.setdefault(kind, [])
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        if len(places) < PLACES_KEPT:
+            places.append(printable(place))
+
+    def update(self, other: Iterable[Finding]) -> None:
+        """Adds all of another collection."""
+        for finding in other:
+            places = self._places.setdefault(finding.kind, [])
+            places += finding.places[: PLACES_KEPT - len(places)]
+            self._counts[finding.kind] = self._counts.get(finding.kind, 0) + finding.count
+
+    def __iter__(self) -> Iterator[Finding]:
+        for kind in KINDS:
+            if kind in self._counts:
+                yield Finding(kind, self._counts[kind], tuple(self._places[kind]))
+
+    def of(self, *severities: Severity) -> list[Finding]:
+        """Returns the findings of these severities, gravest first."""
+        return [finding for finding in self if finding.severity in severities]
+
+
+def describe(findings: Iterable[Finding], places: int = 20) -> str:
+    """Returns the findings as text: a line each, the places indented below.
+
+    Args:
+        findings: what to describe.
+        places: how many places of each are listed; the rest is counted.
+    """
+    lines = []
+    for finding in findings:
+        lines.append(finding.summary + (f": {finding.remedy}" if finding.remedy else ""))
+        lines += [f"    {place}" for place in finding.places[:places]]
+        if finding.count > places:
+            lines.append(f"    ... and {finding.count - places:,} more")
+    return "\n".join(lines)

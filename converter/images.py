@@ -1,0 +1,347 @@
+"""Judges images as TensorFlow does when the dataset is read, and converts the odd ones.
+
+The judge is `tf.image.decode_image(data, channels=3)`, which TFDS's Image feature calls. For JPEG
+and BMP the verdict here is the same; for PNG, GIF and WebP it is Pillow's, under TensorFlow's
+conditions on the format. TensorFlow itself is imported by the conversions alone.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from PIL import Image, ImageFile
+
+from converter.errors import printable
+
+_MAX_MEMORY: Final = 128 << 20
+"""Bytes that decoding one image may take: a worker is to stay under 200 MB."""
+
+_MAX_BLOCK_VISITS: Final = 1 << 28
+"""Blocks times scans of a JPEG: some seconds. Ordinary ones of `_MAX_MEMORY` have 2**24."""
+
+_MAX_SAMPLES: Final = 1 << 29
+"""TensorFlow refuses JPEGs from this many samples on (its jpeg_mem.cc)."""
+
+_FENCE: Final = b"\xff\x02" * 0x8000
+"""Markers that libjpeg refuses, as many as one segment's length can skip."""
+
+_SHRINK: Final = 8
+_MODES: Final = {1: "L", 3: "RGB", 4: "CMYK"}
+_FRAMES: Final = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))
+_OTHER_FRAMES: Final = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xCC} - _FRAMES
+_PROGRESSIVE: Final = frozenset((0xC2, 0xCA))
+_BARE: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD8)))
+_AFTER_SCAN: Final = re.compile(rb"\xff[\xc0-\xcf\xd8-\xfe]")
+_JPEG: Final = b"\xff\xd8\xff"
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+
+
+class CorruptImage(Exception):  # noqa: N818 - a finding about the data, named for what it is
+    """TensorFlow would refuse the image, or it takes more memory or time than it may.
+
+    Its one argument is the reason: one line of ASCII.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """What the header of an image says.
+
+    Attributes:
+        format: JPEG, PNG, GIF, BMP or WEBP.
+        mode: Pillow's name for the kind of pixels, such as L, RGB or CMYK.
+        width: in pixels.
+        height: in pixels.
+    """
+
+    format: str
+    mode: str
+    width: int
+    height: int
+
+
+def validate(data: bytes, level: str) -> ImageFacts:
+    """Returns what an image is, if TensorFlow decodes it.
+
+    Args:
+        data: the file.
+        level: header (only what stands before the pixels) or decode (everything).
+
+    Raises:
+        CorruptImage: it does not.
+    """
+    if level not in ("header", "decode"):
+        raise ValueError(f"level must be header or decode, not {level!r}")
+    # TFDS turns this on for the whole process in some of its functions.
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    try:
+        for magic, judge in _JUDGES.items():
+            if data.startswith(magic):
+                return judge(data, level == "decode")
+    except CorruptImage:
+        raise
+    except MemoryError as error:
+        raise CorruptImage("decoding takes more memory than there is") from error
+    except Exception as error:
+        reason = " ".join(f"{error}".split()) or type(error).__name__
+        raise CorruptImage(printable(reason)) from error
+    if not data:
+        raise CorruptImage("the image is empty")
+    raise CorruptImage(f"no format that TensorFlow reads: the data begins with {data[:8].hex(' ')}")
+
+
+def cmyk_to_rgb(data: bytes) -> bytes:
+    """Returns a CMYK JPEG as the RGB JPEG that TFDS makes of it.
+
+    Raises:
+        CorruptImage: TensorFlow cannot decode it.
+    """
+    return _converted("jpeg_cmyk_to_rgb", data)
+
+
+def png_to_jpeg(data: bytes) -> bytes:
+    """Returns a PNG as the RGB JPEG that TFDS makes of it.
+
+    Raises:
+        CorruptImage: TensorFlow cannot decode it.
+    """
+    return _converted("png_to_jpeg", data)
+
+
+def _converted(name: str, data: bytes) -> bytes:
+    import tensorflow as tf  # seconds and hundreds of megabytes, which workers do without
+    import tensorflow_datasets as tfds
+
+    try:
+        return bytes(getattr(tfds.core.utils, name)(data))
+    except tf.errors.OpError as error:
+        raise CorruptImage("TensorFlow cannot decode the image, so not convert it") from error
+
+
+class _Header(NamedTuple):
+    width: int
+    height: int
+    components: int
+    blocks: int
+    multi_scan: bool
+    scan: int
+
+
+def _judge_jpeg(data: bytes, decode: bool) -> ImageFacts:
+    header = _jpeg_header(data)
+    if decode:
+        if header.multi_scan:
+            _require_bounded(header, data)
+        try:
+            _JpegPixels(data + _FENCE, header).load()
+        except OSError:
+            _explain(data, header)
+    return ImageFacts("JPEG", _MODES[header.components], header.width, header.height)
+
+
+class _JpegPixels(ImageFile.ImageFile):
+    """Pillow's JPEG decoder without its reading of the metadata.
+
+    It decodes everything that is entropy-coded, and of the rest as little as possible: the
+    luminance of a JPEG in color, at an eighth of the scale. All data is handed over at once, as
+    TensorFlow does; given piece by piece, the decoder may be done before it has seen the last.
+    """
+
+    def __init__(self, data: bytes, header: _Header) -> None:
+        self._header = header
+        self._length = len(data)
+        super().__init__(io.BytesIO(data))
+
+    def _open(self) -> None:
+        width, height, components, *_ = self._header
+        self._mode = "CMYK" if components == 4 else "L"
+        self._size = (-(-width // _SHRINK), -(-height // _SHRINK))
+        tile: list[Any] = [("jpeg", (0, 0, *self._size), 0, (self._mode, "", _SHRINK, 0))]
+        self.tile = tile
+        self.decodermaxblock = self._length
+
+
+def _explain(data: bytes, header: _Header) -> None:
+    """Raises the reason why a JPEG does not decode, unless TensorFlow decodes it all the same."""
+    try:
+        _JpegPixels(data, header).load()
+    except OSError as error:
+        if "truncated" in str(error):
+            raise CorruptImage("the data ends before the last pixel") from error
+        raise CorruptImage("the JPEG data is broken") from error
+    # Pillow is content with all pixels. TensorFlow goes on to the end of the image and, when the
+    # data ends first, fails or not by the accident of where.
+    if not _ends_inside_marker(data, header.scan):
+        raise CorruptImage("the data ends, or turns into zeros, before the end of the image")
+
+
+def _ends_inside_marker(data: bytes, position: int) -> bool:
+    """Returns whether the data ends within a marker or its segment, with a byte of it read.
+
+    TensorFlow takes that for success: its MemFillInputBuffer (jpeg_handle.cc) pauses libjpeg
+    where bytes are pending and fails where none are, and nobody looks at the pause after the
+    last pixel.
+    """
+    while match := _AFTER_SCAN.search(data, position):
+        position = match.end()
+        marker, rest = data[position - 1], len(data) - position
+        length = int.from_bytes(data[position : position + 2], "big")
+        if rest >= max(2, length):
+            position += max(2, length)
+        elif marker in (0xE0, 0xEE):  # libjpeg looks at up to 14 bytes of these, skips the rest
+            return 0 < rest < 2 + min(14, length - 2)
+        elif marker >= 0xE0 or marker == 0xDC:  # and skips the whole of those
+            return rest == 1
+        else:
+            return rest > 0
+    return data.endswith(b"\xff")
+
+
+def _jpeg_header(data: bytes) -> _Header:
+    """Reads up to the first scan with the rules of libjpeg's jdmarker.c."""
+    frame: tuple[int, bytes] | None = None
+    for marker, position, segment in _segments(data):
+        if marker in _FRAMES:
+            if frame:
+                raise CorruptImage("the JPEG has two frame headers")
+            frame = marker, segment
+        elif marker in _OTHER_FRAMES:
+            raise CorruptImage("lossless or hierarchical JPEG, which TensorFlow does not read")
+        elif marker == 0xD8 or marker == 0xD9:
+            raise CorruptImage("the JPEG ends or begins anew before its pixels")
+        elif marker == 0xDA:
+            if not frame or not segment:
+                raise CorruptImage("the JPEG has pixels without a header")
+            return _frame(*frame, segment[0], position)
+    raise CorruptImage("the data ends inside the JPEG header")
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yields each marker, where its segment begins, and the segment without its length."""
+    position, end = 2, len(data)
+    while (position := data.find(b"\xff", position)) >= 0:
+        while position < end and data[position] == 0xFF:
+            position += 1
+        if position == end:
+            return
+        marker = data[position]
+        position += 1
+        if marker in _BARE:
+            continue
+        length = int.from_bytes(data[position : position + 2], "big")
+        if position + max(2, length) > end and marker not in (0xD8, 0xD9):
+            return
+        yield marker, position, data[position + 2 : position + length]
+        position += max(2, length)
+
+
+def _frame(marker: int, segment: bytes, scanned: int, scan: int) -> _Header:
+    if len(segment) < 6 or len(segment) != 6 + 3 * segment[5]:
+        raise CorruptImage("the JPEG frame header is broken")
+    precision, height, width, components = struct.unpack_from(">BHHB", segment)
+    across, down = [s >> 4 for s in segment[7::3]], [s & 15 for s in segment[7::3]]
+    if precision != 8 or components not in _MODES:
+        raise CorruptImage(f"JPEG with {components} components of {precision} bits")
+    if not width or not height:
+        raise CorruptImage(f"JPEG of {width} x {height} pixels")
+    if width * height * components >= _MAX_SAMPLES:
+        raise CorruptImage(f"{width} x {height} pixels are more than TensorFlow decodes")
+    most_across, most_down = max(across), max(down)
+    blocks = 0
+    for x, y in zip(across, down, strict=True):
+        # libjpeg cannot upsample by a fraction. At the small scale it would not have to.
+        if not x or not y or most_across % x or most_down % y:
+            raise CorruptImage("JPEG with a chroma sampling that TensorFlow does not read")
+        blocks += -(-width * x // (8 * most_across)) * -(-height * y // (8 * most_down))
+    multi_scan = marker in _PROGRESSIVE or scanned < components
+    return _Header(width, height, components, blocks, multi_scan, scan)
+
+
+def _require_bounded(header: _Header, data: bytes) -> None:
+    """Raises for a JPEG in several scans, whose coefficients are all kept, that is a bomb."""
+    needed = 128 * header.blocks
+    size = f"progressive JPEG of {header.width} x {header.height} pixels"
+    if needed > _MAX_MEMORY:
+        raise CorruptImage(f"{size}: decoding would take {needed >> 20} MB of memory")
+    scans = data.count(b"\xff\xda", header.scan - 2)
+    if header.blocks * scans > _MAX_BLOCK_VISITS:
+        raise CorruptImage(f"{size} in {scans} scans: decoding would take minutes")
+
+
+def _judge_bmp(data: bytes, decode: bool) -> ImageFacts:
+    """Applies the conditions of TensorFlow's decode_image_op.cc, which are about sizes alone."""
+    if len(data) < 32:
+        raise CorruptImage("the data ends inside the BMP header")
+    offset, width, height, bits = struct.unpack_from("<i4xiixxh", data, 10)
+    channels = int(bits / 8)
+    if channels not in (1, 3, 4):
+        raise CorruptImage(f"BMP with {bits} bits per pixel, which TensorFlow does not read")
+    if width <= 0 or not height or offset < 0 or width * abs(height) >= (1 << 31) // 8:
+        raise CorruptImage(f"BMP of {width} x {height} pixels")
+    expected = offset + (channels * width + 3) // 4 * 4 * abs(height)
+    if len(data) != expected:
+        raise CorruptImage(f"the BMP has {len(data)} bytes, its header says {expected}")
+    return ImageFacts("BMP", {1: "L", 3: "RGB", 4: "RGBA"}[channels], width, abs(height))
+
+
+def _judge_png(data: bytes, decode: bool) -> ImageFacts:
+    return _judge_by_pillow("PNG", _critical_chunks(data) if decode else data, decode)
+
+
+def _judge_gif(data: bytes, decode: bool) -> ImageFacts:
+    return _judge_by_pillow("GIF", data, decode)
+
+
+def _judge_webp(data: bytes, decode: bool) -> ImageFacts:
+    return _judge_by_pillow("WEBP", data, decode)
+
+
+def _critical_chunks(data: bytes) -> bytes:
+    """Returns a PNG without its metadata, where libpng ignores damage and Pillow does not."""
+    kept, position = [_PNG], len(_PNG)
+    while position + 12 <= len(data):
+        length = int.from_bytes(data[position : position + 4], "big")
+        chunk = data[position : position + 12 + length]
+        if not chunk[4] & 0x20:
+            if zlib.crc32(chunk[4:-4]) != int.from_bytes(chunk[-4:], "big"):
+                raise CorruptImage("the PNG is cut off or fails its checksum")
+            kept.append(chunk)
+            if chunk[4:8] == b"IEND":
+                return b"".join(kept)
+        position += 12 + length
+    raise CorruptImage("the data ends before the end of the PNG")
+
+
+def _judge_by_pillow(format_name: str, data: bytes, decode: bool) -> ImageFacts:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Image.open(io.BytesIO(data), formats=(format_name,)) as image:
+            facts = ImageFacts(format_name, image.mode, *image.size)
+            frames = getattr(image, "n_frames", 1) if decode else 1
+            if format_name == "WEBP" and (image.mode != "RGB" or frames > 1):
+                raise CorruptImage("WebP with transparency or animation: not for 3 channels")
+            if frames * 4 * image.width * image.height > _MAX_MEMORY:
+                raise CorruptImage(
+                    f"{format_name} of {image.width} x {image.height} pixels"
+                    f"{f' in {frames} frames' if frames > 1 else ''}: too large"
+                )
+            for frame in range(frames if decode else 0):
+                image.seek(frame)
+                image.load()
+    return facts
+
+
+_JUDGES: Final[dict[bytes, Callable[[bytes, bool], ImageFacts]]] = {
+    _JPEG: _judge_jpeg,
+    _PNG: _judge_png,
+    b"GIF8": _judge_gif,
+    b"BM": _judge_bmp,
+    b"RIFF": _judge_webp,
+}

@@ -1,0 +1,160 @@
+"""Joins what the scans found into one index, and judges it against what ImageNet holds.
+
+A label comes from a wnid or an image's number, never from a position in a list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from converter.errors import SourceError
+from converter.findings import Finding, Findings, Severity, describe
+from converter.imagenet import CLASSES, EXAMPLES, SPLITS, image_name, wnids
+from converter.osal import RandomReader
+from converter.scan import Rows, Scan
+from converter.sources.base import Part, SourceFile
+
+_COMPARED_DUPLICATES = 20_000
+"""Up to here both copies are read and compared; beyond, doubled images are refused unread."""
+_RANGES_SHOWN = 500
+
+
+@dataclass(frozen=True)
+class Index:
+    """Where each image lies and what it is.
+
+    Attributes:
+        files: the files that images are read from.
+        splits: rows by split (see `scan.ROW`), sorted by label and number; their `file`
+            counts in `files`.
+        findings: everything that was noticed.
+    """
+
+    files: tuple[SourceFile, ...]
+    splits: dict[str, Rows]
+    findings: tuple[Finding, ...]
+
+    def names(self, split: str) -> list[str]:
+        """Returns the file name of every image of a split."""
+        rows = self.splits[split]
+        pairs = zip(rows["label"].tolist(), rows["number"].tolist(), strict=True)
+        return [image_name(split, label, number) for label, number in pairs]
+
+    def digest(self, split: str) -> str:
+        """Returns a sha256 over a split's rows, which says whether two indexes are the same."""
+        return hashlib.sha256(np.ascontiguousarray(self.splits[split]).tobytes()).hexdigest()
+
+    def refuse_unless_sound(self, allow_incomplete: bool) -> None:
+        """Raises what speaks against a conversion.
+
+        Args:
+            allow_incomplete: whether absent images are accepted.
+
+        Raises:
+            SourceError: lists every finding that stands in the way.
+        """
+        severities = [Severity.REFUSE] + ([] if allow_incomplete else [Severity.MISSING])
+        grave = [finding for finding in self.findings if finding.severity in severities]
+        if not grave:
+            return
+        advice = ""
+        if all(finding.severity is Severity.MISSING for finding in grave):
+            advice = "\nTo convert without what is missing, add --allow-incomplete."
+        raise SourceError(
+            f"the source cannot be converted:\n{describe(grave)}{advice}\n"
+            "`imagenet-convert inspect` lists everything that was found."
+        )
+
+
+def build_index(
+    scans: Iterable[tuple[Part, Scan]], splits: Sequence[str] | None, expected: Sequence[str]
+) -> Index:
+    """Joins the scans of all parts.
+
+    Args:
+        scans: each part with what was found in it.
+        splits: the wanted splits, None for all that are there.
+        expected: the splits whose absence is a finding.
+
+    Raises:
+        SourceReadError: the system could not read a file while doubled images were compared.
+    """
+    findings = Findings()
+    numbers: dict[str, int] = {}
+    columns: dict[str, list[Rows]] = {}
+    for part, scan in sorted(scans, key=lambda pair: (pair[0].path, pair[0].start)):
+        findings.update(scan.findings)
+        number = numbers.setdefault(part.path, len(numbers))
+        for split, rows in scan.rows.items():
+            if splits is None or split in splits:
+                rows["file"] = number
+                columns.setdefault(split, []).append(rows)
+    files = tuple(SourceFile.of(path) for path in numbers)
+    joined: dict[str, Rows] = {}
+    for split in SPLITS:
+        if split in columns:
+            rows = np.concatenate(columns.pop(split))
+            rows = rows[np.lexsort((rows["offset"], rows["file"], rows["number"], rows["label"]))]
+            joined[split] = _without_duplicates(split, rows, files, findings)
+            _judge_completeness(split, joined[split], findings)
+        elif split in expected:
+            findings.add("missing-split", split)
+    return Index(files, joined, tuple(findings))
+
+
+def _without_duplicates(
+    split: str, rows: Rows, files: Sequence[SourceFile], findings: Findings
+) -> Rows:
+    same = (rows["label"][1:] == rows["label"][:-1]) & (rows["number"][1:] == rows["number"][:-1])
+    doubled = np.flatnonzero(same) + 1
+    for count, position in enumerate(doubled.tolist()):
+        first, second = rows[position - 1], rows[position]
+        name = image_name(split, int(second["label"]), int(second["number"]))
+        places = " and ".join(
+            f"{files[int(row['file'])].path} at byte {int(row['offset'])}"
+            for row in (first, second)
+        )
+        equal = count < _COMPARED_DUPLICATES and _equal_bytes(first, second, files)
+        findings.add(
+            "identical-duplicate" if equal else "conflicting-duplicate", f"{name}: {places}"
+        )
+    return np.delete(rows, doubled)
+
+
+def _equal_bytes(first: np.void, second: np.void, files: Sequence[SourceFile]) -> bool:
+    if first["size"] != second["size"]:
+        return False
+    contents = []
+    for row in (first, second):
+        with RandomReader(files[int(row["file"])].path) as reader:
+            contents.append(reader.read_at(int(row["offset"]), int(row["size"])))
+    return contents[0] == contents[1]
+
+
+def _judge_completeness(split: str, rows: Rows, findings: Findings) -> None:
+    expected = EXAMPLES[split]
+    if split == "train":
+        counts = np.bincount(rows["label"], minlength=CLASSES)
+        for label in np.flatnonzero(counts == 0).tolist():
+            findings.add("missing-class", wnids()[label])
+        if len(rows) > expected:
+            findings.add("extra-images", f"{split}: {len(rows):,} of {expected:,}")
+    if len(rows) < expected:
+        missing = f"{split}: {expected - len(rows):,} of {expected:,}"
+        if split != "train":
+            absent = np.setdiff1d(np.arange(1, expected + 1, dtype=np.int32), rows["number"])
+            missing += f", numbers {', '.join(_ranges(absent))}"
+        findings.add("missing-images", missing)
+
+
+def _ranges(numbers: npt.NDArray[np.int32]) -> Iterator[str]:
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+    for run in runs[:_RANGES_SHOWN]:
+        yield str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}"
+    if len(runs) > _RANGES_SHOWN:
+        yield f"and {len(runs) - _RANGES_SHOWN:,} more ranges"

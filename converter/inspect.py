@@ -1,0 +1,139 @@
+"""Says what a source holds and what is wrong with it; writes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from converter import pool
+from converter.errors import SourceError, printable
+from converter.findings import Finding, Severity, describe
+from converter.imagenet import EXAMPLES, EXPECTED_SPLITS
+from converter.indexing import make_index
+from converter.options import StrPath, absolute, default_out
+from converter.progress import Progress
+from converter.sources.find import find_archives
+
+
+@dataclass(frozen=True)
+class SplitContents:
+    """What was found of one split.
+
+    Attributes:
+        images: how many images.
+        expected: how many ImageNet 2012 has.
+        classes: how many classes they belong to, 0 in the test split.
+        bytes: length of the image files together.
+    """
+
+    images: int
+    expected: int
+    classes: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a source holds.
+
+    Attributes:
+        archives: the split that each archive was taken for, by path.
+        splits: the contents by split.
+        findings: everything that was noticed, gravest first.
+    """
+
+    archives: dict[str, str]
+    splits: dict[str, SplitContents]
+    findings: tuple[Finding, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether a plain conversion would begin."""
+        return all(finding.severity is Severity.NOTE for finding in self.findings)
+
+    def to_json(self) -> str:
+        """Returns everything as JSON text."""
+        plain = asdict(self)
+        for finding, found in zip(plain["findings"], self.findings, strict=True):
+            finding.update(severity=found.severity.value, summary=found.summary)
+        return json.dumps({**plain, "sound": self.sound}, indent=2, ensure_ascii=True)
+
+    def __str__(self) -> str:
+        lines = [f"{split:<11} {printable(path)}" for path, split in self.archives.items()]
+        lines += ["", f"{'split':<11} {'images':>10} {'of':>10} {'classes':>8} {'bytes':>16}"]
+        for split, found in self.splits.items():
+            lines.append(
+                f"{split:<11} {found.images:>10,} {found.expected:>10,} {found.classes:>8,} "
+                f"{found.bytes:>16,}"
+            )
+        for severity, title in (
+            (Severity.REFUSE, "Never converted"),
+            (Severity.MISSING, "Converted with --allow-incomplete only"),
+            (Severity.NOTE, "Harmless"),
+        ):
+            found_here = [f for f in self.findings if f.severity is severity]
+            if found_here:
+                lines += ["", f"{title}:", describe(found_here, places=100)]
+        lines += ["", "Ready to convert." if self.sound else "Not ready to convert."]
+        return "\n".join(lines)
+
+
+def inspect(
+    source: Sequence[StrPath] = (),
+    out: StrPath | None = None,
+    *,
+    workers: int | None = None,
+    splits: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Indexes a source and judges it, as a conversion would.
+
+    Args:
+        source: tar files, or folders that hold them; by default TFDS's manual folder under `out`,
+            then the current folder.
+        out: a TFDS data_dir.
+        workers: processes; by default one per CPU that this process may use.
+        splits: the wanted splits; by default train and validation, and test if found.
+        progress: what shows the steps.
+
+    Raises:
+        SourceError: nothing was found, or a file could not be read.
+    """
+    found = find_archives(
+        [absolute(path) for path in source],
+        absolute(default_out() if out is None else out),
+        splits,
+    )
+    try:
+        index = make_index(
+            found.parts,
+            splits,
+            splits or EXPECTED_SPLITS,
+            workers or pool.default_workers(),
+            progress or Progress(),
+        )
+    finally:
+        pool.shut_down()
+    contents = {
+        split: SplitContents(
+            images=len(rows),
+            expected=EXAMPLES[split],
+            classes=len(np.unique(rows["label"])) if split != "test" else 0,
+            bytes=int(rows["size"].sum()),
+        )
+        for split, rows in index.splits.items()
+    }
+    return Inspection(found.archives, contents, index.findings)
+
+
+def require_sound(inspection: Inspection) -> None:
+    """Raises where a plain conversion would refuse.
+
+    Raises:
+        SourceError: the findings were printed before; this only sets the exit code.
+    """
+    if not inspection.sound:
+        raise SourceError("the source is not ready to convert, see above")

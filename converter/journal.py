@@ -1,0 +1,217 @@
+"""What is done: the saved index, the journal of finished shards, the lock."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import filelock
+import numpy as np
+
+from converter.errors import LockedError, ResumeError, printable
+from converter.findings import Finding
+from converter.index import Index
+from converter.output import output_errors, write_durably
+from converter.shards import ImageNote, ShardResult
+from converter.sources.base import SourceFile
+
+JOURNAL: Final = "journal.jsonl"
+SAVED_INDEX: Final = "index.npz"
+
+
+class Journal:
+    """The lines written so far in one work folder: runs, finished shards, interruptions.
+
+    A line that was torn by a crash is dropped. Every line is on the disk when `add` returns.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / JOURNAL
+        self.shards: dict[str, ShardResult] = {}
+        self.unchecked: set[str] = set()
+        self.runs: list[dict[str, Any]] = []
+        self.identity: dict[str, Any] | None = None
+        for line in self._lines():
+            self._take(line)
+
+    def _lines(self) -> Iterable[dict[str, Any]]:
+        if not self.path.exists():
+            return
+        for line in self.path.read_bytes().split(b"\n"):
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict):
+                yield entry
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        if shard := entry.get("shard"):
+            result = _shard_result(shard)
+            self.shards[result.name] = result
+            self.unchecked.add(result.name)
+        elif run := entry.get("run"):
+            self.runs.append(run)
+        elif stop := entry.get("stop"):
+            if self.runs:
+                self.runs[-1].update(stop)
+            self.unchecked.clear()
+        elif identity := entry.get("identity"):
+            self.identity = identity
+
+    def add(self, kind: str, value: Any) -> None:
+        """Appends a line and waits until it is on the disk.
+
+        Args:
+            kind: identity, run, shard or stop.
+            value: a dictionary, or a `ShardResult`.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        plain = dataclasses.asdict(value) if isinstance(value, ShardResult) else value
+        line = json.dumps({kind: plain}, ensure_ascii=True).encode()
+        with output_errors(self.path), open(self.path, "ab") as file:
+            file.write(b"\n" + line + b"\n" if self._torn() else line + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._take({kind: plain})
+
+    def _torn(self) -> bool:
+        if not self.path.exists() or not (size := self.path.stat().st_size):
+            return False
+        with open(self.path, "rb") as file:
+            file.seek(size - 1)
+            return file.read(1) != b"\n"
+
+    def require_identity(self, identity: dict[str, Any]) -> None:
+        """Checks that the work folder belongs to this conversion, or claims it when it is new.
+
+        Raises:
+            ResumeError: names what differs.
+        """
+        if self.identity is None:
+            self.add("identity", identity)
+            return
+        for field, wanted in identity.items():
+            found = self.identity.get(field)
+            if found != wanted:
+                raise ResumeError(
+                    f"the work folder {printable(str(self.path.parent))} was begun with another "
+                    f"{field} ({printable(str(found))}, now {printable(str(wanted))}). Run it as "
+                    "before, or start anew with --restart."
+                )
+
+
+def _shard_result(plain: dict[str, Any]) -> ShardResult:
+    notes = {
+        field: tuple(ImageNote(**note) for note in plain.get(field, ()))
+        for field in ("corrupt", "unusual")
+    }
+    return ShardResult(**{**plain, **notes})
+
+
+def save_index(folder: Path, index: Index, request: dict[str, Any]) -> None:
+    """Saves the index durably, with what it was asked for.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    about = {
+        "request": request,
+        "files": [dataclasses.asdict(file) for file in index.files],
+        "findings": [dataclasses.asdict(finding) for finding in index.findings],
+    }
+    buffer = io.BytesIO()
+    np.savez(buffer, about=np.array(json.dumps(about)), **index.splits)  # type: ignore[arg-type]
+    write_durably(folder / SAVED_INDEX, buffer.getvalue())
+
+
+def load_index(folder: Path, request: dict[str, Any]) -> Index | None:
+    """Returns the saved index where it was made for the same request and unchanged files."""
+    path = folder / SAVED_INDEX
+    try:
+        with np.load(path, allow_pickle=False) as saved:
+            about = json.loads(str(saved["about"]))
+            splits = {name: saved[name] for name in saved.files if name != "about"}
+        files = tuple(SourceFile(**file) for file in about["files"])
+        findings = tuple(
+            Finding(found["kind"], found["count"], tuple(found["places"]))
+            for found in about["findings"]
+        )
+        unchanged = all(SourceFile.of(file.path) == file for file in files)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Index(files, splits, findings) if unchanged and about["request"] == request else None
+
+
+class OutputLock:
+    """Held by the one run that may write to an output; the system frees it when a run dies.
+
+    It relies on the operating system's file locks (flock on Linux and macOS, which NFS carries
+    to its server; LockFile on Windows). A note beside it says who holds it.
+
+    Args:
+        path: the lock file.
+
+    Raises:
+        LockedError: another run holds it; says which.
+        OutputError: the lock file cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lock = filelock.FileLock(path, timeout=0)
+        self._note = path.with_name(path.name + ".json")
+        with output_errors(path):
+            try:
+                self._lock.acquire()
+            except filelock.Timeout as error:
+                raise LockedError(f"another run works on this output: {self._holder()}") from error
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
+        with output_errors(self._note):
+            self._note.write_text(json.dumps(holder), encoding="ascii")
+
+    def _holder(self) -> str:
+        try:
+            note = json.loads(self._note.read_text(encoding="ascii"))
+            return printable(f"process {note['pid']} on {note['host']}, since {note['since']}")
+        except (OSError, ValueError, KeyError, TypeError):
+            return f"it holds {printable(self._lock.lock_file)}"
+
+    def __enter__(self) -> OutputLock:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for path in (self._note, Path(self._lock.lock_file)):
+            try:
+                path.unlink()
+            except OSError:  # Windows does not remove a locked file; the next run reuses it
+                continue
+        self._lock.release()
+
+
+def run_entry(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the journal's line for a run that begins now."""
+    return {"started": _now(), "pid": os.getpid(), "host": socket.gethostname(), **options}
+
+
+def stop_entry(how: str) -> dict[str, Any]:
+    """Returns the journal's line for a run that ends in order."""
+    return {"ended": _now(), "how": how}
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

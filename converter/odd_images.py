@@ -1,0 +1,101 @@
+"""Converts the train images that TFDS re-encodes, before planning, so that sizes are known.
+
+TensorFlow is needed for this alone. It runs in one process that ends before the shards begin,
+and each converted image becomes a file of its own that the index then points at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from converter import pool
+from converter.imagenet import CMYK_IMAGES, PNG_IMAGES, label_of_wnid, parse_image_name
+from converter.images import CorruptImage, cmyk_to_rgb, png_to_jpeg
+from converter.index import Index
+from converter.osal import RandomReader
+from converter.output import make_folder, write_durably
+from converter.scan import Rows
+from converter.sources.base import SourceFile
+
+_CONVERSIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    **dict.fromkeys(CMYK_IMAGES, cmyk_to_rgb),
+    **dict.fromkeys(PNG_IMAGES, png_to_jpeg),
+}
+
+
+@dataclass(frozen=True)
+class _OddImage:
+    name: str
+    row: int
+    path: str
+    offset: int
+    size: int
+
+
+def convert_odd_images(index: Index, folder: Path) -> Index:
+    """Returns the index with the images on TFDS's lists replaced by their conversions.
+
+    An image that TensorFlow cannot decode is left as it is; the shard's validation judges it.
+
+    Args:
+        index: the index of the archives.
+        folder: where the converted images are kept; made when there are any.
+
+    Raises:
+        SourceReadError: an image cannot be read.
+        OutputError: a converted image cannot be written.
+    """
+    if "train" not in index.splits:
+        return index
+    odd = _odd_images(index)
+    if not odd:
+        return index
+    (converted,) = pool.run(_convert_all, [odd], 1)
+    pool.shut_down()
+    rows, files = index.splits["train"].copy(), list(index.files)
+    if any(converted):
+        make_folder(folder)
+    for image, data in zip(odd, converted, strict=True):
+        if data:
+            path = folder / image.name
+            write_durably(path, data)
+            rows[image.row] = (*rows[image.row].tolist()[:2], len(files), 0, len(data))
+            files.append(SourceFile.of(str(path)))
+    return Index(tuple(files), {**index.splits, "train": rows}, index.findings)
+
+
+def _odd_images(index: Index) -> list[_OddImage]:
+    rows = index.splits["train"]
+    found = []
+    for name in sorted(_CONVERSIONS):
+        image = parse_image_name(name)
+        assert image is not None
+        row = _find(rows, label_of_wnid()[image.wnid or ""], image.number)
+        if row is not None:
+            at = rows[row]
+            path = index.files[int(at["file"])].path
+            found.append(_OddImage(name, row, path, int(at["offset"]), int(at["size"])))
+    return found
+
+
+def _find(rows: Rows, label: int, number: int) -> int | None:
+    matches = np.flatnonzero((rows["label"] == label) & (rows["number"] == number))
+    return int(matches[0]) if len(matches) else None
+
+
+def _convert_all(odd: list[_OddImage]) -> list[bytes]:
+    """Returns each image's conversion, nothing for one that does not decode."""
+    results = []
+    for image in odd:
+        with RandomReader(image.path) as reader:
+            data = reader.read_at(image.offset, image.size)
+        try:
+            results.append(_CONVERSIONS[image.name](data))
+        except CorruptImage:
+            results.append(b"")
+    return results

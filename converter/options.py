@@ -1,0 +1,104 @@
+"""The arguments of a conversion, checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from converter.errors import UsageError
+from converter.imagenet import EXPECTED_SPLITS, SPLITS
+from converter.plan import ShardLimits
+from converter.pool import default_workers
+from converter.shards import ON_CORRUPT, VALIDATE_LEVELS
+
+StrPath = str | os.PathLike[str]
+
+
+def default_out() -> Path:
+    """Returns the data_dir that TFDS uses when none is named."""
+    return Path(os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets")
+
+
+def absolute(path: StrPath) -> Path:
+    """Returns the absolute path, `~` expanded, links left as they are."""
+    return Path(os.path.abspath(os.path.expanduser(path)))
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `convert`; see there. `make` fills in what depends on the machine.
+
+    Raises:
+        UsageError: names the argument and the value.
+    """
+
+    source: tuple[Path, ...]
+    out: Path
+    workers: int
+    splits: tuple[str, ...] | None
+    validate: str
+    on_corrupt: str
+    allow_incomplete: bool
+    restart: bool
+    verify_resume: bool
+    limits: ShardLimits
+
+    @classmethod
+    def make(
+        cls,
+        source: StrPath | Sequence[StrPath] | None,
+        out: StrPath | None,
+        workers: int | None,
+        splits: Sequence[str] | None,
+        limits: ShardLimits | None,
+        **plain: Any,
+    ) -> Options:
+        """Returns checked options.
+
+        Raises:
+            UsageError: an argument is out of range.
+        """
+        if source is None:
+            source = ()
+        elif isinstance(source, (str, os.PathLike)):
+            source = (source,)
+        return cls(
+            source=tuple(absolute(path) for path in source),
+            out=absolute(default_out() if out is None else out),
+            workers=default_workers() if workers is None else workers,
+            splits=None if splits is None else tuple(splits),
+            limits=limits or ShardLimits(),
+            **plain,
+        )
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise UsageError(f"workers must be at least 1, not {self.workers}")
+        for field, allowed in (("validate", VALIDATE_LEVELS), ("on_corrupt", ON_CORRUPT)):
+            if (value := getattr(self, field)) not in allowed:
+                raise UsageError(f"{field} must be one of {', '.join(allowed)}, not {value!r}")
+        if self.splits is not None:
+            known = [split for split in SPLITS if split in self.splits]
+            if not known or len(known) != len(self.splits):
+                raise UsageError(
+                    f"splits must be some of {', '.join(SPLITS)}, each once, "
+                    f"not {','.join(self.splits)!r}"
+                )
+
+    @property
+    def expected_splits(self) -> tuple[str, ...]:
+        """The splits whose absence is a finding."""
+        return EXPECTED_SPLITS if self.splits is None else self.splits
+
+    def reported(self) -> dict[str, Any]:
+        """Returns the options that bear on the result, for the report."""
+        return {
+            "splits": self.splits,
+            "validate": self.validate,
+            "on_corrupt": self.on_corrupt,
+            "allow_incomplete": self.allow_incomplete,
+            "workers": self.workers,
+        }

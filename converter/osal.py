@@ -1,0 +1,247 @@
+"""The operating-system layer: every call that differs between Linux, macOS and Windows.
+
+Nothing else in this package asks which system it runs on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+
+from converter.errors import SourceReadError, printable
+
+_WINDOWS = sys.platform == "win32"
+_READ_ATTEMPTS = 4
+_READ_PAUSE_SECONDS = 0.25
+
+
+class RandomReader:
+    """A file opened read-only for reads at any offset, safe to share between threads.
+
+    Args:
+        path: the file.
+
+    Raises:
+        SourceReadError: the file cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+        try:
+            self._fd = os.open(self.path, flags)
+            self.size = os.fstat(self._fd).st_size
+        except OSError as error:
+            raise SourceReadError(
+                f"cannot open {printable(self.path)}: {error.strerror}"
+            ) from error
+        self._lock = threading.Lock()
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Returns `size` bytes from `offset`, fewer only at the end of the file.
+
+        An I/O error is tried again a few times with a growing pause, since network mounts and
+        tired disks often answer the second time.
+
+        Raises:
+            SourceReadError: the system kept failing; names file, offset and reason.
+        """
+        for attempt in range(1, _READ_ATTEMPTS + 1):
+            try:
+                return self._read_fully(offset, size)
+            except OSError as error:
+                if attempt == _READ_ATTEMPTS:
+                    raise SourceReadError(
+                        f"cannot read {printable(self.path)} at byte {offset}: "
+                        f"{error.strerror} (errno {error.errno}), {attempt} attempts"
+                    ) from error
+                time.sleep(_READ_PAUSE_SECONDS * attempt)
+        raise AssertionError("unreachable")
+
+    def _read_fully(self, offset: int, size: int) -> bytes:
+        data = self._read_once(offset, size)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        done = len(data)
+        while done < size:
+            data = self._read_once(offset + done, size - done)
+            if not data:
+                break
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    if hasattr(os, "pread"):
+
+        def _read_once(self, offset: int, size: int) -> bytes:
+            return os.pread(self._fd, size, offset)
+
+    else:
+
+        def _read_once(self, offset: int, size: int) -> bytes:
+            with self._lock:
+                os.lseek(self._fd, offset, os.SEEK_SET)
+                return os.read(self._fd, size)
+
+    def will_need(self, offset: int, size: int) -> None:
+        """Hints that these bytes are read soon; does nothing where there is no such hint."""
+        if hasattr(os, "posix_fadvise"):
+            try:
+                os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_WILLNEED)
+            except OSError as error:  # pipes and some network mounts
+                if error.errno not in (errno.EINVAL, errno.ESPIPE, errno.ENOSYS):
+                    raise
+
+    def close(self) -> None:
+        """Closes the file; harmless when done twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> RandomReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def replace(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Renames a file or folder over its target in one step.
+
+    On Windows a virus scanner or indexer may hold a new file for a moment, which makes the
+    rename fail: there it is tried again for about two seconds.
+
+    Raises:
+        OSError: the rename is not possible.
+    """
+    for pause in (0.05, 0.1, 0.2, 0.4, 0.6, 0.8) if _WINDOWS else ():
+        try:
+            os.replace(source, target)
+        except PermissionError:
+            time.sleep(pause)
+        else:
+            return
+    os.replace(source, target)
+
+
+def fsync_folder(path: str | os.PathLike[str]) -> None:
+    """Makes the entries of a folder durable, where the system knows such a thing.
+
+    Raises:
+        OSError: the disk failed; a file system without folder fsync (EINVAL) is not a failure.
+    """
+    if _WINDOWS:
+        return
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(fd)
+
+
+def mount_of(path: str | os.PathLike[str]) -> str:
+    """Returns the mount point or drive that a path lies on."""
+    place = os.path.realpath(path)
+    while not os.path.ismount(place) and os.path.dirname(place) != place:
+        place = os.path.dirname(place)
+    return place
+
+
+def inodes_exhausted(path: str | os.PathLike[str]) -> bool:
+    """Returns whether the file system has no file entries left, where that can be told."""
+    if not hasattr(os, "statvfs"):
+        return False
+    status = os.statvfs(path)
+    return status.f_files > 0 and status.f_favail == 0
+
+
+def parent_lives(pid: int) -> bool:
+    """Returns whether the process that hands out the tasks still runs.
+
+    Args:
+        pid: its process id.
+    """
+    if pid == os.getpid():
+        return True
+    if _WINDOWS:  # there a dead parent's id is still reported by getppid
+        return _windows_process_lives(pid)
+    return os.getppid() == pid
+
+
+def process_lives(pid: int) -> bool:
+    """Returns whether any process has this id."""
+    if _WINDOWS:
+        return _windows_process_lives(pid)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _windows_process_lives(pid: int) -> bool:
+    import ctypes
+
+    synchronize, timed_out = 0x00100000, 0x102
+    kernel = getattr(ctypes, "windll").kernel32  # noqa: B009 - absent from other systems' stubs
+    handle = kernel.OpenProcess(synchronize, False, pid)
+    if not handle:
+        return False
+    try:
+        return bool(kernel.WaitForSingleObject(handle, 0) == timed_out)
+    finally:
+        kernel.CloseHandle(handle)
+
+
+def ignore_interrupts() -> None:
+    """Leaves Ctrl-C to the parent: a worker that is interrupted would take the next task."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Holds Ctrl-C back while processes are started, which inherit that they do not see it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def terminate_raises(error: type[BaseException]) -> Iterator[None]:
+    """Turns SIGTERM into an exception while the block runs, where this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise error("terminated")
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

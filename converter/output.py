@@ -1,0 +1,104 @@
+"""Writing so that it stays written, and saying clearly why it could not be."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from converter import osal
+from converter.errors import NoSpaceError, OutputError, printable
+
+
+@contextlib.contextmanager
+def output_errors(path: Path) -> Iterator[None]:
+    """Turns an operating-system error of the block into an `OutputError` that names the path.
+
+    Raises:
+        NoSpaceError: the file system has no room, or a quota is used up.
+        OutputError: it cannot be written for another reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _explained(path, error) from error
+
+
+def _explained(path: Path, error: OSError) -> OutputError:
+    shown = printable(str(path))
+    if error.errno == errno.ENOSPC:
+        mount = osal.mount_of(path.parent)
+        if osal.inodes_exhausted(path.parent):
+            what = "no file entries (inodes) are left"
+        else:
+            what = f"{shutil.disk_usage(mount).free:,} bytes are free"
+        return NoSpaceError(
+            f"no space on {printable(mount)} while writing {shown}: {what}. "
+            "Make room and run the same command again; finished shards are kept."
+        )
+    if error.errno == getattr(errno, "EDQUOT", -1):
+        return NoSpaceError(
+            f"the disk quota on {printable(osal.mount_of(path.parent))} is used up while writing "
+            f"{shown}. Make room and run the same command again; finished shards are kept."
+        )
+    reasons = {
+        errno.EFBIG: "the file size limit is exceeded (see `ulimit -f`)",
+        errno.EROFS: f"{printable(osal.mount_of(path.parent))} is mounted read-only",
+    }
+    reason = reasons.get(error.errno or 0) or f"{error.strerror} (errno {error.errno})"
+    return OutputError(f"cannot write {shown}: {reason}. Finished shards are kept.")
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Writes a small file as a whole: beside it, flushed to the disk, then renamed over it.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    with output_errors(path):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            osal.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        osal.fsync_folder(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and its parents, durably.
+
+    Raises:
+        OutputError: it cannot be made.
+    """
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    with output_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+        for place in missing:
+            osal.fsync_folder(place.parent)
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Compares what will be written with what is free.
+
+    Args:
+        folder: an existing folder on the output's file system.
+        needed: bytes still to be written.
+
+    Raises:
+        NoSpaceError: names the mount and both figures.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise NoSpaceError(
+            f"not enough space on {printable(osal.mount_of(folder))} for {printable(str(folder))}: "
+            f"{needed:,} bytes are needed and {free:,} are free. Make room or choose another --out."
+        )

@@ -1,0 +1,62 @@
+"""Runs tasks in joblib's loky processes and hands back each result as it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar, cast
+
+import joblib
+from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky.process_executor import BrokenProcessPool
+
+from converter import osal
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class WorkerDied(Exception):
+    """A worker process ended without a word; which task it ran is not known."""
+
+
+def default_workers() -> int:
+    """Returns the number of CPUs that this process may use (affinity and cgroups counted)."""
+    return int(joblib.cpu_count())
+
+
+def run(
+    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
+) -> Iterator[Result]:
+    """Yields results in the order in which they are ready; tasks are taken as they are needed.
+
+    One worker is a process of its own too, so that an image that ends its decoder does not end
+    the command: joblib runs a pool of one in the calling process, so a pool of two is asked for
+    and given one task at a time.
+
+    Args:
+        function: a module-level function.
+        tasks: its arguments.
+        workers: how many tasks run at once.
+
+    Raises:
+        WorkerDied: a worker was killed or crashed.
+        Exception: what a task raised.
+    """
+    try:
+        with osal.interrupts_held():
+            results = joblib.Parallel(
+                n_jobs=max(2, workers),
+                backend="loky",
+                return_as="generator_unordered",
+                pre_dispatch=1 if workers == 1 else 2 * workers,
+                batch_size=1,
+                max_nbytes=None,
+            )(joblib.delayed(function)(task) for task in tasks)
+        yield from cast("Iterator[Result]", results)
+    except BrokenProcessPool as error:
+        raise WorkerDied(str(error).splitlines()[0]) from error
+
+
+def shut_down() -> None:
+    """Ends all workers and waits until they are gone, whatever they were doing."""
+    get_reusable_executor().shutdown(wait=True, kill_workers=True)

@@ -1,0 +1,104 @@
+"""Makes the finished shards a dataset: TFDS's metadata and checksums."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from converter.imagenet import DATASET
+from converter.output import output_errors, write_durably
+from converter.shards import ShardResult
+from converter.work import file_sha256
+
+if TYPE_CHECKING:
+    from converter.plan import SplitPlan
+
+CHECKSUMS: Final = "SHA256SUMS"
+METADATA: Final = ("dataset_info.json", "features.json", "label.labels.txt")
+
+
+def make_builder(data_dir: Path) -> Any:
+    """Returns TFDS's builder of ImageNet 2012; imports TFDS, but not TensorFlow.
+
+    Args:
+        data_dir: where the builder looks for a prepared dataset.
+    """
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    import tensorflow_datasets as tfds
+
+    return tfds.builder(DATASET, data_dir=os.fspath(data_dir))
+
+
+def dataset_version() -> str:
+    """Returns the version that the installed TFDS wants, such as 5.1.0."""
+    return str(make_builder(Path(os.devnull)).version)
+
+
+def shards_by_split(
+    plans: Iterable[SplitPlan], results: Mapping[str, ShardResult]
+) -> dict[str, list[ShardResult]]:
+    """Returns the results of each split's shards, in order."""
+    return {
+        plan.split: [results[plan.filename(shard)] for shard in range(plan.shards)]
+        for plan in plans
+    }
+
+
+def write_metadata(folder: Path, shards: Mapping[str, list[ShardResult]]) -> None:
+    """Writes `dataset_info.json`, `features.json` and `label.labels.txt` with TFDS's classes.
+
+    Args:
+        folder: the folder of the shards.
+        shards: the shards of each split, in order.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    import tensorflow_datasets as tfds
+
+    builder = make_builder(folder / "no-dataset-here")
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=builder.data_dir, dataset_name=DATASET, filetype_suffix="tfrecord"
+    )
+    builder.info.set_splits(
+        tfds.core.splits.SplitDict(
+            tfds.core.SplitInfo(
+                name=split,
+                shard_lengths=[shard.records for shard in results],
+                num_bytes=sum(shard.num_bytes for shard in results),
+                filename_template=template,
+            )
+            for split, results in shards.items()
+        )
+    )
+    with output_errors(folder / METADATA[0]):
+        builder.info.write_to_directory(os.fspath(folder))
+        for name in METADATA:
+            with open(folder / name, "r+b") as file:
+                os.fsync(file.fileno())
+
+
+def write_checksums(folder: Path, shards: Mapping[str, list[ShardResult]]) -> None:
+    """Writes SHA256SUMS over shards and metadata, in the format of coreutils.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    digests = {shard.name: shard.sha256 for results in shards.values() for shard in results}
+    digests |= {name: file_sha256(folder / name) for name in METADATA}
+    lines = "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
+    write_durably(folder / CHECKSUMS, lines.encode("ascii"))
+
+
+def sweep(folder: Path, keep: Iterable[str]) -> None:
+    """Removes what does not belong into the finished folder: temporary and unjournaled files."""
+    kept = set(keep)
+    with output_errors(folder):
+        for path in folder.iterdir():
+            if path.name not in kept:
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()
