@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from converter.convert import convert
+    from converter.conversion import convert
     from converter.errors import ConversionError
     from converter.report import Report
 
 __all__ = ["ConversionError", "Report", "convert"]
 
 _HOMES = {
-    "convert": "converter.convert",
+    "convert": "converter.conversion",
     "ConversionError": "converter.errors",
     "Report": "converter.report",
 }

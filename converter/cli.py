@@ -15,6 +15,7 @@ from converter.errors import ConversionError, Interrupted
 if TYPE_CHECKING:
     from converter.progress import Progress
     from converter.report import Report
+    from converter.verify import Verdict
 
 app = typer.Typer(
     name="imagenet-convert",
@@ -121,7 +122,7 @@ def convert_command(
         return
 
     def run(progress: Progress) -> Report:
-        from converter.convert import convert
+        from converter.conversion import convert
 
         return convert(
             source,
@@ -152,9 +153,39 @@ def demo_command(
     """Make a miniature ImageNet, convert it, load it with plain tfds.load."""
 
     def run(progress: Progress) -> str:
-        from converter.demo import run_demo
+        from converter.demo_run import run_demo
 
         return run_demo(out, workers, progress)
+
+    _carry_out(run, quiet, verbose, None)
+
+
+@app.command("verify")
+def verify_command(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]",
+            help="A data_dir, or a dataset's folder. Default: $TFDS_DATA_DIR, else "
+            "~/tensorflow_datasets.",
+            show_default=False,
+        ),
+    ] = None,
+    decode: Annotated[bool, typer.Option("--decode", help="Decode every image, too.")] = False,
+    workers: Workers = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")
+    ] = False,
+) -> None:
+    """Read a dataset back: CRCs, counts, order, labels, checksums; on request every pixel."""
+
+    def run(progress: Progress) -> Verdict:
+        from converter.verify import verify
+
+        verdict = verify(folder, decode=decode, workers=workers, progress=progress)
+        verdict.require_sound()
+        return verdict
 
     _carry_out(run, quiet, verbose, None)
 

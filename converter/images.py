@@ -14,6 +14,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from PIL import Image, ImageFile
@@ -29,6 +30,9 @@ _MAX_BLOCK_VISITS: Final = 1 << 28
 _MAX_SAMPLES: Final = 1 << 29
 """TensorFlow refuses JPEGs from this many samples on (its jpeg_mem.cc)."""
 
+_MAX_SIDE: Final = 65500
+"""In pixels; libjpeg's own limit (JPEG_MAX_DIMENSION)."""
+
 _FENCE: Final = b"\xff\x02" * 0x8000
 """Markers that libjpeg refuses, as many as one segment's length can skip."""
 
@@ -43,7 +47,7 @@ _JPEG: Final = b"\xff\xd8\xff"
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 
 
-class CorruptImage(Exception):  # noqa: N818 - a finding about the data, named for what it is
+class CorruptImage(Exception):
     """TensorFlow would refuse the image, or it takes more memory or time than it may.
 
     Its one argument is the reason: one line of ASCII.
@@ -149,9 +153,9 @@ def _judge_jpeg(data: bytes, decode: bool) -> ImageFacts:
 class _JpegPixels(ImageFile.ImageFile):
     """Pillow's JPEG decoder without its reading of the metadata.
 
-    It decodes everything that is entropy-coded, and of the rest as little as possible: the
-    luminance of a JPEG in color, at an eighth of the scale. All data is handed over at once, as
-    TensorFlow does; given piece by piece, the decoder may be done before it has seen the last.
+    It reads every entropy-coded bit and makes as few pixels of them as it can: the luminance of
+    a JPEG in color, at an eighth of the scale. All data is handed over at once, as TensorFlow
+    does; given it piece by piece, Pillow may be content before it has seen the last.
     """
 
     def __init__(self, data: bytes, header: _Header) -> None:
@@ -176,31 +180,34 @@ def _explain(data: bytes, header: _Header) -> None:
         if "truncated" in str(error):
             raise CorruptImage("the data ends before the last pixel") from error
         raise CorruptImage("the JPEG data is broken") from error
-    # Pillow is content with all pixels. TensorFlow goes on to the end of the image and, when the
-    # data ends first, fails or not by the accident of where.
+    # Pillow is content with having all pixels. TensorFlow goes on to the end of the image and,
+    # when the data ends first, fails or not by the accident of where.
     if not _ends_inside_marker(data, header.scan):
         raise CorruptImage("the data ends, or turns into zeros, before the end of the image")
 
 
 def _ends_inside_marker(data: bytes, position: int) -> bool:
-    """Returns whether the data ends within a marker or its segment, with a byte of it read.
+    """Returns whether the data after the scan ends within a marker or its segment.
 
-    TensorFlow takes that for success: its MemFillInputBuffer (jpeg_handle.cc) pauses libjpeg
-    where bytes are pending and fails where none are, and nobody looks at the pause after the
-    last pixel.
+    With a byte of either pending, TensorFlow's MemFillInputBuffer (jpeg_handle.cc) lets libjpeg
+    pause instead of failing, and after the last pixel nobody looks at the pause.
+
+    Two more such accidents are not followed, and refused: a second frame header of which fewer
+    than 8 bytes are left, and quantization tables that are longer than their segment says.
     """
     while match := _AFTER_SCAN.search(data, position):
         position = match.end()
         marker, rest = data[position - 1], len(data) - position
         length = int.from_bytes(data[position : position + 2], "big")
-        if rest >= max(2, length):
-            position += max(2, length)
-        elif marker in (0xE0, 0xEE):  # libjpeg looks at up to 14 bytes of these, skips the rest
-            return 0 < rest < 2 + min(14, length - 2)
-        elif marker >= 0xE0 or marker == 0xDC:  # and skips the whole of those
-            return rest == 1
-        else:
+        if rest < 2:
             return rest > 0
+        if rest < length:
+            # libjpeg looks at no more than 14 bytes of APP0 and APP14 and skips what it does not
+            # look at, in one step: the data ends there with nothing pending.
+            if marker in (0xE0, 0xEE):
+                return rest < 16
+            return marker < 0xE0 and marker != 0xDC
+        position += max(2, length)
     return data.endswith(b"\xff")
 
 
@@ -214,12 +221,12 @@ def _jpeg_header(data: bytes) -> _Header:
             frame = marker, segment
         elif marker in _OTHER_FRAMES:
             raise CorruptImage("lossless or hierarchical JPEG, which TensorFlow does not read")
-        elif marker == 0xD8 or marker == 0xD9:
+        elif marker in (0xD8, 0xD9):
             raise CorruptImage("the JPEG ends or begins anew before its pixels")
         elif marker == 0xDA:
             if not frame or not segment:
                 raise CorruptImage("the JPEG has pixels without a header")
-            return _frame(*frame, segment[0], position)
+            return _frame(*frame, segment[0], position + 2 + len(segment))
     raise CorruptImage("the data ends inside the JPEG header")
 
 
@@ -251,7 +258,7 @@ def _frame(marker: int, segment: bytes, scanned: int, scan: int) -> _Header:
         raise CorruptImage(f"JPEG with {components} components of {precision} bits")
     if not width or not height:
         raise CorruptImage(f"JPEG of {width} x {height} pixels")
-    if width * height * components >= _MAX_SAMPLES:
+    if max(width, height) > _MAX_SIDE or width * height * components >= _MAX_SAMPLES:
         raise CorruptImage(f"{width} x {height} pixels are more than TensorFlow decodes")
     most_across, most_down = max(across), max(down)
     blocks = 0
@@ -270,7 +277,7 @@ def _require_bounded(header: _Header, data: bytes) -> None:
     size = f"progressive JPEG of {header.width} x {header.height} pixels"
     if needed > _MAX_MEMORY:
         raise CorruptImage(f"{size}: decoding would take {needed >> 20} MB of memory")
-    scans = data.count(b"\xff\xda", header.scan - 2)
+    scans = 1 + data.count(b"\xff\xda", header.scan)
     if header.blocks * scans > _MAX_BLOCK_VISITS:
         raise CorruptImage(f"{size} in {scans} scans: decoding would take minutes")
 
@@ -295,45 +302,35 @@ def _judge_png(data: bytes, decode: bool) -> ImageFacts:
     return _judge_by_pillow("PNG", _critical_chunks(data) if decode else data, decode)
 
 
-def _judge_gif(data: bytes, decode: bool) -> ImageFacts:
-    return _judge_by_pillow("GIF", data, decode)
-
-
-def _judge_webp(data: bytes, decode: bool) -> ImageFacts:
-    return _judge_by_pillow("WEBP", data, decode)
-
-
 def _critical_chunks(data: bytes) -> bytes:
     """Returns a PNG without its metadata, where libpng ignores damage and Pillow does not."""
     kept, position = [_PNG], len(_PNG)
     while position + 12 <= len(data):
         length = int.from_bytes(data[position : position + 4], "big")
         chunk = data[position : position + 12 + length]
+        if len(chunk) < 12 + length or not chunk[4:8].isalpha():
+            break
         if not chunk[4] & 0x20:
             if zlib.crc32(chunk[4:-4]) != int.from_bytes(chunk[-4:], "big"):
-                raise CorruptImage("the PNG is cut off or fails its checksum")
+                raise CorruptImage("a checksum of the PNG does not match")
             kept.append(chunk)
             if chunk[4:8] == b"IEND":
                 return b"".join(kept)
         position += 12 + length
-    raise CorruptImage("the data ends before the end of the PNG")
+    raise CorruptImage("the PNG is cut off or broken")
 
 
 def _judge_by_pillow(format_name: str, data: bytes, decode: bool) -> ImageFacts:
+    """Decodes the first frame; TensorFlow is content with it when later ones are damaged."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with Image.open(io.BytesIO(data), formats=(format_name,)) as image:
             facts = ImageFacts(format_name, image.mode, *image.size)
-            frames = getattr(image, "n_frames", 1) if decode else 1
-            if format_name == "WEBP" and (image.mode != "RGB" or frames > 1):
-                raise CorruptImage("WebP with transparency or animation: not for 3 channels")
-            if frames * 4 * image.width * image.height > _MAX_MEMORY:
-                raise CorruptImage(
-                    f"{format_name} of {image.width} x {image.height} pixels"
-                    f"{f' in {frames} frames' if frames > 1 else ''}: too large"
-                )
-            for frame in range(frames if decode else 0):
-                image.seek(frame)
+            if format_name == "WEBP" and (facts.mode != "RGB" or getattr(image, "n_frames", 1) > 1):
+                raise CorruptImage("WebP with transparency or animation does not fit 3 channels")
+            if 4 * facts.width * facts.height > _MAX_MEMORY:
+                raise CorruptImage(f"{format_name} of {facts.width} x {facts.height} pixels")
+            if decode:
                 image.load()
     return facts
 
@@ -341,7 +338,7 @@ def _judge_by_pillow(format_name: str, data: bytes, decode: bool) -> ImageFacts:
 _JUDGES: Final[dict[bytes, Callable[[bytes, bool], ImageFacts]]] = {
     _JPEG: _judge_jpeg,
     _PNG: _judge_png,
-    b"GIF8": _judge_gif,
+    b"GIF8": partial(_judge_by_pillow, "GIF"),
     b"BM": _judge_bmp,
-    b"RIFF": _judge_webp,
+    b"RIFF": partial(_judge_by_pillow, "WEBP"),
 }

@@ -19,6 +19,7 @@ from converter.images import CorruptImage, cmyk_to_rgb, png_to_jpeg
 from converter.index import Index
 from converter.osal import RandomReader
 from converter.output import make_folder, write_durably
+from converter.quiet import quiet_tensorflow
 from converter.scan import Rows
 from converter.sources.base import SourceFile
 
@@ -91,11 +92,12 @@ def _find(rows: Rows, label: int, number: int) -> int | None:
 def _convert_all(odd: list[_OddImage]) -> list[bytes]:
     """Returns each image's conversion, nothing for one that does not decode."""
     results = []
-    for image in odd:
-        with RandomReader(image.path) as reader:
-            data = reader.read_at(image.offset, image.size)
-        try:
-            results.append(_CONVERSIONS[image.name](data))
-        except CorruptImage:
-            results.append(b"")
+    with quiet_tensorflow():
+        for image in odd:
+            with RandomReader(image.path) as reader:
+                data = reader.read_at(image.offset, image.size)
+            try:
+                results.append(_CONVERSIONS[image.name](data))
+            except CorruptImage:
+                results.append(b"")
     return results

@@ -9,8 +9,8 @@ from typing import BinaryIO, Final, cast
 
 from converter import osal
 from converter.errors import printable
-from converter.images import CorruptImage, validate
 from converter.imagenet import NO_LABEL, label_of_wnid, parse_image_name, validation_labels
+from converter.images import CorruptImage, validate
 from converter.plan import record_key
 from converter.records import Record, RecordError, parse_example, read_payloads
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -97,8 +98,8 @@ class Verdict:
 
     def __str__(self) -> str:
         lines = [
-            f"{name:<11} {split.records:>9,} records, {split.shards:,} shards, "
-            f"numBytes {split.num_bytes:,}"
+            f"{name:<11} {split.records:>9,} records, {split.shards:,} "
+            f"{'shard' if split.shards == 1 else 'shards'}, numBytes {split.num_bytes:,}"
             for name, split in self.splits.items()
         ]
         checked = "CRCs, counts, order, labels" + (", checksums" if self.checksums else "")
@@ -269,12 +270,16 @@ def _judge_split(
     problems = [problem for shard in shards for problem in shard.problems]
     for shard, length in zip(shards, info["lengths"], strict=True):
         if shard.records != length:
-            problems.append(f"{shard.name}: {shard.records:,} records where {_INFO} says {length:,}")
+            problems.append(
+                f"{shard.name}: {shard.records:,} records where {_INFO} says {length:,}"
+            )
     num_bytes = sum(shard.num_bytes for shard in shards)
     if num_bytes != info["num_bytes"]:
-        problems.append(f"{split}: numBytes is {num_bytes:,} where {_INFO} says {info['num_bytes']:,}")
+        problems.append(
+            f"{split}: numBytes is {num_bytes:,} where {_INFO} says {info['num_bytes']:,}"
+        )
     filled = [shard for shard in shards if shard.records]
-    for before, after in zip(filled, filled[1:], strict=False):
+    for before, after in itertools.pairwise(filled):
         if before.last >= after.first:
             problems.append(f"{after.name}: its records should stand before those of {before.name}")
     return problems + _judge_boundaries(shards, skipped)

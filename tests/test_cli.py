@@ -1,0 +1,166 @@
+"""The command line: help, exit codes, what is printed where."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from converter import ConversionError, Report, convert
+from converter.demo import DemoSize, make_archives
+
+TINY = DemoSize(
+    images_per_class=1, validation=6, test=4, classes=4, width=32, height=24, mean_bytes=1000
+)
+INCOMPLETE = ("--allow-incomplete",)
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archives")
+    make_archives(folder, TINY)
+    return folder
+
+
+def command(*args: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "converter", *map(str, args)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_every_command_has_help_and_every_option_stands_in_the_readme() -> None:
+    readme = Path(__file__).parent.parent.joinpath("README.md").read_text(encoding="utf-8")
+    for name in ((), ("inspect",), ("verify",), ("demo",)):
+        result = command(*name, "--help")
+        assert result.returncode == 0
+        assert "Usage:" in result.stdout
+        if not name:
+            for option in re.findall(r"--[a-z-]+", result.stdout):
+                assert option in readme or option == "--help"
+        else:
+            assert f"imagenet-convert {name[0]}" in readme
+
+
+def test_conversion_prints_paths_progress_and_summary(archives: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    result = command(
+        "--source", archives, "--out", tmp_path, "--workers", "2", "--allow-incomplete",
+        "--log-file", log,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    final = tmp_path / "imagenet2012" / "5.1.0"
+    assert f"Load it: tfds.load('imagenet2012', data_dir={str(tmp_path)!r})" in result.stdout
+    assert "14 images in" in result.stdout
+    assert str(archives / "ILSVRC2012_img_train.tar") in result.stderr
+    assert "Shards: 14 of 14 images" in result.stderr
+    assert all(line in log.read_text(encoding="utf-8") for line in result.stdout.splitlines())
+    report = json.loads((final / "conversion_report.json").read_text(encoding="utf-8"))
+    assert {name: split["images"] for name, split in report["splits"].items()} == {
+        "train": 4,
+        "validation": 6,
+        "test": 4,
+    }
+    again = command("--source", archives, "--out", tmp_path, "--allow-incomplete")
+    assert again.returncode == 4
+    assert "exists already" in again.stderr
+    assert "--restart" in again.stderr
+    sums = (final / "SHA256SUMS").read_bytes()
+    anew = command("--source", archives, "--out", tmp_path, "--allow-incomplete", "--restart", "-q")
+    assert (anew.returncode, anew.stdout, anew.stderr) == (0, "", "")
+    assert (final / "SHA256SUMS").read_bytes() == sums
+    assert [path.name for path in final.parent.iterdir()] == ["5.1.0"]
+
+
+def test_the_tars_are_found_in_the_manual_folder_then_in_the_current_one(
+    archives: Path, tmp_path: Path
+) -> None:
+    manual = tmp_path / "out" / "downloads" / "manual"
+    manual.mkdir(parents=True)
+    found = command("--out", tmp_path / "out", "--dry-run", "--allow-incomplete", cwd=archives)
+    assert found.returncode == 0, found.stderr
+    assert str(archives / "ILSVRC2012_img_val.tar") in found.stderr
+    (manual / "ILSVRC2012_img_val.tar").write_bytes(
+        (archives / "ILSVRC2012_img_val.tar").read_bytes()
+    )
+    found = command(
+        "--out", tmp_path / "out", "--dry-run", "--allow-incomplete", "--splits", "validation",
+        cwd=archives,
+    )  # fmt: skip
+    assert str(manual / "ILSVRC2012_img_val.tar") in found.stderr
+    assert not (tmp_path / "out" / "imagenet2012").exists()
+
+
+def test_wrong_input_gets_a_clear_error_and_leaves_nothing(archives: Path, tmp_path: Path) -> None:
+    out, empty = tmp_path / "out", tmp_path / "empty"
+    empty.mkdir()
+    junk = tmp_path / "junk.tar"
+    junk.write_bytes(b"junk" * 1000)
+    cases: list[tuple[tuple[str | Path, ...], int, str]] = [
+        (("--source", empty), 3, f"no ImageNet archive found in: {empty}"),
+        (("--source", tmp_path / "absent"), 3, "does not exist"),
+        (("--source", junk), 3, "is no ImageNet 2012 archive"),
+        (("--source", archives), 3, "--allow-incomplete"),
+        (("--source", archives, "--splits", "train,nonsense"), 2, "splits must be some of"),
+        (("--source", archives, "--workers", "0"), 2, "--workers"),
+        (("--source", archives, "--validate", "maybe"), 2, "--validate"),
+        (("--nonsense",), 2, "--nonsense"),
+    ]
+    for options, code, text in cases:
+        result = command(*options, "--out", out)
+        assert result.returncode == code, (options, result.stderr)
+        assert text in " ".join(result.stderr.split()), options
+        assert "Traceback" not in result.stderr
+        assert not out.exists(), options
+
+
+def test_the_api_raises_what_the_command_reports(archives: Path, tmp_path: Path) -> None:
+    report = convert(archives, tmp_path, workers=1, allow_incomplete=True)
+    assert isinstance(report, Report)
+    assert (report.images, report.published) == (14, True)
+    with pytest.raises(ConversionError, match="exists already") as error:
+        convert(archives, tmp_path, allow_incomplete=True)
+    assert error.value.exit_code == 4
+    with pytest.raises(ConversionError, match="workers must be at least 1"):
+        convert(archives, tmp_path, workers=0)
+
+
+def test_no_space_names_both_figures_and_the_mount(
+    archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    with pytest.raises(ConversionError, match=r"[\d,]+ bytes are needed and 1,000 are free") as no:
+        convert(archives, tmp_path / "out", allow_incomplete=True)
+    assert no.value.exit_code == 4
+
+
+def test_closed_stdout_does_not_matter(archives: Path, tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "converter",
+                "--source",
+                archives,
+                "--out",
+                tmp_path,
+                *INCOMPLETE,
+            ],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=120,
+            check=False,
+        )
+    assert b"Traceback" not in result.stderr
+    assert (tmp_path / "imagenet2012" / "5.1.0" / "SHA256SUMS").exists()
