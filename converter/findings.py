@@ -80,6 +80,7 @@ KINDS: Final = {
         "name the splits that are wanted with --splits, or give the archive with --source",
     ),
     "missing-class": Kind(Severity.MISSING, "{count} of the 1,000 train classes are missing"),
+    "short-class": Kind(Severity.MISSING, "{count} train classes lack images"),
     "missing-images": Kind(Severity.MISSING, "images are missing"),
     "identical-duplicate": Kind(
         Severity.NOTE, "{count} images found twice with identical bytes, counted once"

@@ -108,9 +108,10 @@ OFFICIAL_ARCHIVES: Final = (
 )
 """In the order of preference where a folder holds several archives of one split."""
 
-_TRAIN_NAME = re.compile(r"(n\d{8})_(\d{1,9})\.jpe?g", re.IGNORECASE)
-_NUMBERED_NAME = re.compile(r"ILSVRC2012_(val|test)_(\d{8})\.jpe?g", re.IGNORECASE)
-_WNID = re.compile(r"n\d{8}", re.IGNORECASE)
+_FLAGS = re.IGNORECASE | re.ASCII
+_TRAIN_NAME = re.compile(r"(n\d{8})_(\d{1,9})\.jpe?g", _FLAGS)
+_NUMBERED_NAME = re.compile(r"ILSVRC2012_(val|test)_(\d{8})\.jpe?g", _FLAGS)
+_WNID = re.compile(r"n\d{8}", _FLAGS)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from converter.errors import printable
 
@@ -43,6 +43,7 @@ _OTHER_FRAMES: Final = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xCC} - _FRAMES
 _PROGRESSIVE: Final = frozenset((0xC2, 0xCA))
 _BARE: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD8)))
 _AFTER_SCAN: Final = re.compile(rb"\xff[\xc0-\xcf\xd8-\xfe]")
+_FRAME_STUB: Final = re.compile(rb"\xff[\xc0-\xc2\xc9\xca].{1,7}\Z", re.DOTALL)
 _JPEG: Final = b"\xff\xd8\xff"
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 
@@ -93,6 +94,8 @@ def validate(data: bytes, level: str) -> ImageFacts:
         raise
     except MemoryError as error:
         raise CorruptImage("decoding takes more memory than there is") from error
+    except UnidentifiedImageError as error:
+        raise CorruptImage("the header of the image is broken") from error
     except Exception as error:
         reason = " ".join(f"{error}".split()) or type(error).__name__
         raise CorruptImage(printable(reason)) from error
@@ -174,8 +177,10 @@ class _JpegPixels(ImageFile.ImageFile):
 
 def _explain(data: bytes, header: _Header) -> None:
     """Raises the reason why a JPEG does not decode, unless TensorFlow decodes it all the same."""
+    # Pillow's libjpeg refuses a second frame header before it has read it, TensorFlow's after.
+    stub = _FRAME_STUB.search(data, max(header.scan, len(data) - 9))
     try:
-        _JpegPixels(data, header).load()
+        _JpegPixels(data[: stub.start() + 1] if stub else data, header).load()
     except OSError as error:
         if "truncated" in str(error):
             raise CorruptImage("the data ends before the last pixel") from error
@@ -192,8 +197,8 @@ def _ends_inside_marker(data: bytes, position: int) -> bool:
     With a byte of either pending, TensorFlow's MemFillInputBuffer (jpeg_handle.cc) lets libjpeg
     pause instead of failing, and after the last pixel nobody looks at the pause.
 
-    Two more such accidents are not followed, and refused: a second frame header of which fewer
-    than 8 bytes are left, and quantization tables that are longer than their segment says.
+    One more such accident is not followed but refused: quantization tables that are longer than
+    their segment says, and than the data.
     """
     while match := _AFTER_SCAN.search(data, position):
         position = match.end()
@@ -201,6 +206,8 @@ def _ends_inside_marker(data: bytes, position: int) -> bool:
         length = int.from_bytes(data[position : position + 2], "big")
         if rest < 2:
             return rest > 0
+        if marker in _FRAMES:
+            return rest < 8
         if rest < length:
             # libjpeg looks at no more than 14 bytes of APP0 and APP14 and skips what it does not
             # look at, in one step: the data ends there with nothing pending.
@@ -299,7 +306,7 @@ def _judge_bmp(data: bytes, decode: bool) -> ImageFacts:
 
 
 def _judge_png(data: bytes, decode: bool) -> ImageFacts:
-    return _judge_by_pillow("PNG", _critical_chunks(data) if decode else data, decode)
+    return _judge_by_pillow("PNG", _critical_chunks(data), decode)
 
 
 def _critical_chunks(data: bytes) -> bytes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from converter.class_counts import train_images
 from converter.errors import SourceError
 from converter.findings import Finding, Findings, Severity, describe
 from converter.imagenet import CLASSES, EXAMPLES, SPLITS, image_name, wnids
@@ -144,6 +145,9 @@ def _judge_completeness(split: str, rows: Rows, findings: Findings) -> None:
             findings.add("missing-class", wnids()[label])
         if len(rows) > expected:
             findings.add("extra-images", f"{split}: {len(rows):,} of {expected:,}")
+        for wnid, count in zip(wnids(), counts.tolist(), strict=True):
+            if len(rows) < expected and 0 < count < train_images(wnid):
+                findings.add("short-class", f"{wnid}: {count:,} of {train_images(wnid):,}")
     if len(rows) < expected:
         missing = f"{split}: {expected - len(rows):,} of {expected:,}"
         if split != "train":

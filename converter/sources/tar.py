@@ -11,17 +11,16 @@ is checked by the index. Bytes between a member's end and the next block are not
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from converter.errors import printable
 from converter.osal import RandomReader
+from converter.sources.tar_header import BLOCK, Header, parse_header, parse_pax
 
-_BLOCK: Final = 512
 _LONGEST_EXTENSION: Final = 1 << 20
 """Bytes of a long name or a pax header; honest ones have some hundred."""
 _ZEROS_AT_THE_END: Final = 64 << 20
@@ -29,8 +28,6 @@ _ZEROS_AT_THE_END: Final = 64 << 20
 _HOLE_SEARCH: Final = 1 << 20
 """How far behind a hole the next member is looked for, to say what it is."""
 _CHUNK: Final = 1 << 20
-_NUMBER = re.compile(rb"[ \0]*([0-7]+)[ \0]*")
-_PAX_RECORD = re.compile(rb"(\d{1,7}) ([^=\n\0]+)=")
 _REGULAR: Final = b"0\07"
 _KINDS: Final = {
     "1": "hard link",
@@ -114,16 +111,10 @@ def list_members(
     return _Walk(reader, start, reader.size if end is None else end).run(limit)
 
 
-class _Damaged(Exception):  # noqa: N818 - never leaves this module
+class _Damaged(Exception):
     def __init__(self, kind: str, offset: int, what: str) -> None:
         super().__init__(kind, offset, what)
         self.kind, self.offset, self.what = kind, offset, what
-
-
-class _Header(NamedTuple):
-    name: bytes
-    size: int
-    kind: str
 
 
 class _Walk:
@@ -168,8 +159,8 @@ class _Walk:
         pax: dict[bytes, bytes] = {}
         common: dict[bytes, bytes] = {}
         while at < self._stop:
-            block = self._reader.read_at(at, min(_BLOCK, self._stop - at))
-            if len(block) < _BLOCK:
+            block = self._reader.read_at(at, min(BLOCK, self._stop - at))
+            if len(block) < BLOCK:
                 raise _Damaged(
                     "truncated", at, self._cut(f"the archive ends at byte {at}, inside a header")
                 )
@@ -202,17 +193,17 @@ class _Walk:
             f"{what} ({missing:,} bytes of it lie beyond the end of the file)" if missing else what
         )
 
-    def _parse(self, block: bytes, at: int) -> _Header:
+    def _parse(self, block: bytes, at: int) -> Header:
         try:
-            return _parse(block)
+            return parse_header(block)
         except ValueError as error:
             if at == self._start:
                 raise _Damaged("not-tar", at, f"this is no tar: {error} at byte {at}") from None
             raise _Damaged("bad-header", at, f"{error} at byte {at}") from None
 
-    def _extension(self, header: _Header, at: int, found: dict[bytes, bytes]) -> int:
+    def _extension(self, header: Header, at: int, found: dict[bytes, bytes]) -> int:
         """Reads a long name or a pax header into `found`; returns where the next header is."""
-        data = at + _BLOCK
+        data = at + BLOCK
         if header.size > _LONGEST_EXTENSION:
             raise _Damaged(
                 "bad-header", at, f"an extended header of {header.size:,} bytes at byte {at}"
@@ -226,16 +217,16 @@ class _Walk:
             found[b"path"] = payload.split(b"\0")[0]
         elif header.kind != "K":
             try:
-                found.update(_parse_pax(payload))
+                found.update(parse_pax(payload))
             except ValueError as error:
                 raise _Damaged("bad-header", at, f"{error} at byte {at}") from None
         found.setdefault(b"", b"")  # an extension without content still wants its member
         return data + _padded(header.size)
 
-    def _member(self, header: _Header, block: bytes, at: int, pax: dict[bytes, bytes]) -> int:
+    def _member(self, header: Header, block: bytes, at: int, pax: dict[bytes, bytes]) -> int:
         """Takes a member; returns where the next header is."""
         name = pax.get(b"path", header.name)
-        size, kind, data = header.size, header.kind, at + _BLOCK
+        size, kind, data = header.size, header.kind, at + BLOCK
         if b"size" in pax:
             size = int(pax[b"size"])
         if kind == "S":
@@ -268,9 +259,9 @@ class _Walk:
     def _sparse_headers(self, block: bytes, at: int) -> int:
         length, more = 0, block[482]
         while more:
-            length += _BLOCK
-            extended = self._reader.read_at(at + length, _BLOCK)
-            if len(extended) < _BLOCK or at + length + _BLOCK > self._stop:
+            length += BLOCK
+            extended = self._reader.read_at(at + length, BLOCK)
+            if len(extended) < BLOCK or at + length + BLOCK > self._stop:
                 raise _Damaged(
                     "truncated", at, self._cut(f"the archive ends in a sparse member at byte {at}")
                 )
@@ -284,7 +275,7 @@ class _Walk:
             chunk = self._reader.read_at(place, min(_CHUNK, self._stop - place))
             if rest := chunk.lstrip(b"\0"):
                 place += len(chunk) - len(rest)
-                self._judge_what_follows(at, place - (place - at) % _BLOCK)
+                self._judge_what_follows(at, place - (place - at) % BLOCK)
             place += len(chunk)
             if not chunk or place - at > _ZEROS_AT_THE_END:
                 break
@@ -296,15 +287,15 @@ class _Walk:
     def _judge_what_follows(self, at: int, place: int) -> None:
         """Raises a hole where a header comes soon, trailing data elsewhere."""
         window = self._reader.read_at(place, min(_HOLE_SEARCH, self._stop - place))
-        for start in range(0, len(window), _BLOCK):
+        for start in range(0, len(window), BLOCK):
             try:
-                _parse(window[start : start + _BLOCK])
+                parse_header(window[start : start + BLOCK])
             except ValueError:
                 continue
             raise _Damaged(
                 "hole",
                 at,
-                f"a hole filled with zeros at byte {at}; the archive goes on at byte {place + start}",
+                f"a zero-filled hole at byte {at}; the archive goes on at byte {place + start}",
             )
         raise _Damaged(
             "trailing-data",
@@ -313,64 +304,8 @@ class _Walk:
         )
 
 
-def _parse(block: bytes) -> _Header:
-    """Returns what a header says.
-
-    Raises:
-        ValueError: it is no header, or a damaged one.
-    """
-    if len(block) < _BLOCK:
-        raise ValueError("the header is cut")
-    stored = _number(block[148:156])
-    total = sum(block) - sum(block[148:156]) + 256
-    if stored != total and stored != total - 256 * (
-        sum(byte > 127 for byte in block) - sum(byte > 127 for byte in block[148:156])
-    ):
-        raise ValueError("the header's checksum is wrong")
-    kind = chr(block[156])
-    if kind == "\0":
-        kind = "0"
-    if kind in "07" or any(block[124:136]):
-        size = _number(block[124:136])
-    else:
-        size = 0
-    name = block[:100].split(b"\0", 1)[0]
-    if block[345] and block[257:263] == b"ustar\0":
-        name = block[345:500].split(b"\0", 1)[0] + b"/" + name
-    return _Header(name, size, kind)
-
-
-def _number(field: bytes) -> int:
-    if field[0] == 0x80:  # GNU's base-256
-        return int.from_bytes(field[1:], "big")
-    match = _NUMBER.fullmatch(field)
-    if match is None:
-        raise ValueError("the header holds a number that is none")
-    return int(match[1], 8)
-
-
-def _parse_pax(payload: bytes) -> dict[bytes, bytes]:
-    """Returns the records of a pax header: `LENGTH KEY=VALUE` and a newline each.
-
-    Raises:
-        ValueError: it is malformed.
-    """
-    found: dict[bytes, bytes] = {}
-    at = 0
-    while at < len(payload):
-        match = _PAX_RECORD.match(payload, at)
-        end = at + int(match[1]) if match else 0
-        if match is None or not match.end() < end <= len(payload) or payload[end - 1] != 0x0A:
-            raise ValueError("a malformed pax header")
-        found[match[2]] = payload[match.end() : end - 1]
-        at = end
-    if not re.fullmatch(rb"\+?\d{1,32}", found.get(b"size", b"0")):
-        raise ValueError("a pax header whose size is no number")
-    return found
-
-
 def _padded(size: int) -> int:
-    return -(-size // _BLOCK) * _BLOCK
+    return -(-size // BLOCK) * BLOCK
 
 
 def _text(name: bytes) -> str:
