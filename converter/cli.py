@@ -13,6 +13,7 @@ import typer
 from converter.errors import ConversionError, Interrupted
 
 if TYPE_CHECKING:
+    from converter.inspect import Inspection
     from converter.progress import Progress
     from converter.report import Report
     from converter.verify import Verdict
@@ -160,6 +161,37 @@ def demo_command(
     _carry_out(run, quiet, verbose, None)
 
 
+@app.command("inspect")
+def inspect_command(
+    source: Source = None,
+    out: Out = None,
+    workers: Workers = None,
+    splits: Splits = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")
+    ] = False,
+) -> None:
+    """Say what a source holds and what is wrong with it; write nothing."""
+
+    def run(progress: Progress) -> Inspection:
+        from converter.inspect import inspect
+
+        inspection = inspect(
+            source or (),
+            out,
+            workers=workers,
+            splits=None if splits is None else splits.split(","),
+            progress=progress,
+        )
+        progress.result(inspection.to_json() if json else str(inspection))
+        inspection.require_sound()
+        return inspection
+
+    _carry_out(run, quiet, verbose, None, show=False)
+
+
 @app.command("verify")
 def verify_command(
     folder: Annotated[
@@ -191,7 +223,11 @@ def verify_command(
 
 
 def _carry_out(
-    run: Callable[[Progress], object], quiet: bool, verbose: bool, log_file: Path | None
+    run: Callable[[Progress], object],
+    quiet: bool,
+    verbose: bool,
+    log_file: Path | None,
+    show: bool = True,
 ) -> None:
     """Runs one function of the API; its result goes to stdout, an error sets the exit code."""
     from converter.progress import open_progress
@@ -204,7 +240,7 @@ def _carry_out(
                 raise
             progress.fail(str(error))
             raise typer.Exit(error.exit_code) from None
-        if not quiet:
+        if show and not quiet:
             progress.result(result)
 
 

@@ -43,6 +43,9 @@ _OTHER_FRAMES: Final = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xCC} - _FRAMES
 _PROGRESSIVE: Final = frozenset((0xC2, 0xCA))
 _BARE: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD8)))
 _AFTER_SCAN: Final = re.compile(rb"\xff[\xc0-\xcf\xd8-\xfe]")
+_READ_UNCHECKED: Final = {**dict.fromkeys(_FRAMES, 8), 0xDA: 3, 0xDB: 67}
+"""Bytes after a marker that libjpeg reads before it looks whether the segment has as many."""
+
 _FRAME_STUB: Final = re.compile(rb"\xff[\xc0-\xc2\xc9\xca].{1,7}\Z", re.DOTALL)
 _JPEG: Final = b"\xff\xd8\xff"
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
@@ -178,9 +181,10 @@ class _JpegPixels(ImageFile.ImageFile):
 def _explain(data: bytes, header: _Header) -> None:
     """Raises the reason why a JPEG does not decode, unless TensorFlow decodes it all the same."""
     # Pillow's libjpeg refuses a second frame header before it has read it, TensorFlow's after.
-    stub = _FRAME_STUB.search(data, max(header.scan, len(data) - 9))
+    # Another marker that is cut off stands in for such a one.
+    tail = max(header.scan, len(data) - 9)
     try:
-        _JpegPixels(data[: stub.start() + 1] if stub else data, header).load()
+        _JpegPixels(data[:tail] + _FRAME_STUB.sub(b"\xff\xc4\0", data[tail:]), header).load()
     except OSError as error:
         if "truncated" in str(error):
             raise CorruptImage("the data ends before the last pixel") from error
@@ -197,17 +201,15 @@ def _ends_inside_marker(data: bytes, position: int) -> bool:
     With a byte of either pending, TensorFlow's MemFillInputBuffer (jpeg_handle.cc) lets libjpeg
     pause instead of failing, and after the last pixel nobody looks at the pause.
 
-    One more such accident is not followed but refused: quantization tables that are longer than
-    their segment says, and than the data.
+    One such accident is not followed but refused: a 16-bit quantization table that is longer than
+    its segment says, and than the data.
     """
     while match := _AFTER_SCAN.search(data, position):
         position = match.end()
         marker, rest = data[position - 1], len(data) - position
         length = int.from_bytes(data[position : position + 2], "big")
-        if rest < 2:
+        if rest < _READ_UNCHECKED.get(marker, 2) and (marker != 0xDB or length != 2):
             return rest > 0
-        if marker in _FRAMES:
-            return rest < 8
         if rest < length:
             # libjpeg looks at no more than 14 bytes of APP0 and APP14 and skips what it does not
             # look at, in one step: the data ends there with nothing pending.

@@ -54,6 +54,15 @@ class Inspection:
         """Whether a plain conversion would begin."""
         return all(finding.severity is Severity.NOTE for finding in self.findings)
 
+    def require_sound(self) -> None:
+        """Raises where a plain conversion would refuse.
+
+        Raises:
+            SourceError: sets the exit code; the findings say what it is about.
+        """
+        if not self.sound:
+            raise SourceError("the source is not ready to convert, see its findings")
+
     def to_json(self) -> str:
         """Returns everything as JSON text."""
         plain = asdict(self)
@@ -127,13 +136,3 @@ def inspect(
         for split, rows in index.splits.items()
     }
     return Inspection(found.archives, contents, index.findings)
-
-
-def require_sound(inspection: Inspection) -> None:
-    """Raises where a plain conversion would refuse.
-
-    Raises:
-        SourceError: the findings were printed before; this only sets the exit code.
-    """
-    if not inspection.sound:
-        raise SourceError("the source is not ready to convert, see above")

@@ -38,10 +38,8 @@ class ShardLimits:
         total = num_bytes + examples * FRAMING_BYTES
         most, least = total // self.min_bytes, total // self.max_bytes
         if least > 1024:
-            count = 2048
-            while count < least and examples >= count:
-                count += 1024
-            return count
+            # TFDS never returns where there are fewer examples than that.
+            return min(-(-least // 1024) * 1024, examples)
         for count in (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2):
             if least <= count <= most and examples >= count:
                 return count
