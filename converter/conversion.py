@@ -88,14 +88,12 @@ def convert(
         restart=restart,
         verify_resume=verify_resume,
     )
-    try:
-        with osal.terminate_raises(Terminated):
+    with osal.stop_signals_raise(Interrupted, Terminated):
+        try:
             run = _plan_only if dry_run else _run
             return run(options, progress or Progress())
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted before a shard was begun") from None
-    finally:
-        pool.shut_down()
+        finally:
+            pool.shut_down()
 
 
 def _run(options: Options, progress: Progress) -> Report:
@@ -234,12 +232,11 @@ def _journaled(
     journal.add("run", run_entry({**options.reported(), "reused_shards": len(reused)}))
     try:
         yield
-    except (KeyboardInterrupt, Interrupted) as error:
+    except Interrupted as error:
         pool.shut_down()
         journal.add("stop", stop_entry("interrupted"))
-        kind = Interrupted if isinstance(error, KeyboardInterrupt) else type(error)
         done = len(reusable_shards(job, journal, check_all=False))
-        raise kind(
+        raise type(error)(
             f"interrupted: {done:,} of {len(job.places):,} shards are done. "
             "Run the same command again to continue."
         ) from None

@@ -20,6 +20,7 @@ from converter.errors import SourceReadError, printable
 _WINDOWS = sys.platform == "win32"
 _READ_ATTEMPTS = 4
 _READ_PAUSE_SECONDS = 0.25
+_PARENT_CHECK_SECONDS = 0.2
 
 
 class RandomReader:
@@ -171,30 +172,41 @@ def inodes_exhausted(path: str | os.PathLike[str]) -> bool:
     return status.f_files > 0 and status.f_favail == 0
 
 
-def parent_lives(pid: int) -> bool:
-    """Returns whether the process that hands out the tasks still runs.
+def begin_worker(parent: int) -> None:
+    """Prepares a worker process: Ctrl-C is its parent's business, and it dies with its parent.
+
+    An interrupted worker would take the next task, and an orphan would go on with those queued.
 
     Args:
-        pid: its process id.
+        parent: process id of the command.
     """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while True:
+            exit_if_orphaned(parent)
+            time.sleep(_PARENT_CHECK_SECONDS)
+
+    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+
+
+def exit_if_orphaned(parent: int) -> None:
+    """Ends this process at once where the command that hands out the tasks is gone.
+
+    Args:
+        parent: process id of the command.
+    """
+    if not _parent_lives(parent):
+        os._exit(1)
+
+
+def _parent_lives(pid: int) -> bool:
     if pid == os.getpid():
         return True
     if _WINDOWS:  # there a dead parent's id is still reported by getppid
         return _windows_process_lives(pid)
     return os.getppid() == pid
-
-
-def process_lives(pid: int) -> bool:
-    """Returns whether any process has this id."""
-    if _WINDOWS:
-        return _windows_process_lives(pid)
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _windows_process_lives(pid: int) -> bool:
@@ -211,12 +223,6 @@ def _windows_process_lives(pid: int) -> bool:
         kernel.CloseHandle(handle)
 
 
-def ignore_interrupts() -> None:
-    """Leaves Ctrl-C to the parent: a worker that is interrupted would take the next task."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
     """Holds Ctrl-C back while processes are started, which inherit that they do not see it."""
@@ -231,17 +237,27 @@ def interrupts_held() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def terminate_raises(error: type[BaseException]) -> Iterator[None]:
-    """Turns SIGTERM into an exception while the block runs, where this is the main thread."""
+def stop_signals_raise(
+    on_interrupt: type[BaseException], on_terminate: type[BaseException]
+) -> Iterator[None]:
+    """Turns the first SIGINT or SIGTERM into an exception while the block runs.
+
+    Those that follow are ignored, so that the block can clean up. Outside of the main thread
+    nothing is changed.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    kinds = {signal.SIGINT: on_interrupt, signal.SIGTERM: on_terminate}
 
     def handler(number: int, frame: FrameType | None) -> None:
-        raise error("terminated")
+        for kind in kinds:
+            signal.signal(kind, signal.SIG_IGN)
+        raise kinds[signal.Signals(number)]("interrupted before a shard was begun")
 
-    before = signal.signal(signal.SIGTERM, handler)
+    before = {number: signal.signal(number, handler) for number in kinds}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, usual in before.items():
+            signal.signal(number, usual)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar, cast
 
@@ -51,6 +52,8 @@ def run(
                 pre_dispatch=1 if workers == 1 else 2 * workers,
                 batch_size=1,
                 max_nbytes=None,
+                initializer=osal.begin_worker,
+                initargs=(os.getpid(),),
             )(joblib.delayed(function)(task) for task in tasks)
         yield from cast("Iterator[Result]", results)
     except BrokenProcessPool as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,21 +22,26 @@ CHECKSUMS: Final = "SHA256SUMS"
 METADATA: Final = ("dataset_info.json", "features.json", "label.labels.txt")
 
 
-def make_builder(data_dir: Path) -> Any:
+def make_builder() -> Any:
     """Returns TFDS's builder of ImageNet 2012; imports TFDS, but not TensorFlow.
 
-    Args:
-        data_dir: where the builder looks for a prepared dataset.
+    It is given no prepared dataset to look at, and the empty folder that TFDS makes among the
+    system's temporary files for each builder is removed.
     """
     logging.getLogger("absl").setLevel(logging.ERROR)
     import tensorflow_datasets as tfds
 
-    return tfds.builder(DATASET, data_dir=os.fspath(data_dir))
+    with tempfile.TemporaryDirectory() as place:
+        usual, tempfile.tempdir = tempfile.tempdir, place
+        try:
+            return tfds.builder(DATASET, data_dir=place)
+        finally:
+            tempfile.tempdir = usual
 
 
 def dataset_version() -> str:
     """Returns the version that the installed TFDS wants, such as 5.1.0."""
-    return str(make_builder(Path(os.devnull)).version)
+    return str(make_builder().version)
 
 
 def shards_by_split(
@@ -60,7 +66,7 @@ def write_metadata(folder: Path, shards: Mapping[str, list[ShardResult]]) -> Non
     """
     import tensorflow_datasets as tfds
 
-    builder = make_builder(folder / "no-dataset-here")
+    builder = make_builder()
     template = tfds.core.ShardedFileTemplate(
         data_dir=builder.data_dir, dataset_name=DATASET, filetype_suffix="tfrecord"
     )

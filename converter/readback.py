@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final, cast
 
-from converter import osal
 from converter.errors import printable
 from converter.imagenet import NO_LABEL, label_of_wnid, parse_image_name, validation_labels
 from converter.images import CorruptImage, validate
@@ -85,7 +84,6 @@ def read_shard(task: ReadTask) -> ShardFacts:
 
     Whatever is wrong is listed in the result; nothing is raised for it.
     """
-    osal.ignore_interrupts()
     facts = ShardFacts(os.path.basename(task.path))
     try:
         with open(task.path, "rb", buffering=_BUFFER) as file:

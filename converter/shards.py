@@ -115,20 +115,13 @@ class ShardResult:
     unusual: tuple[ImageNote, ...] = ()
 
 
-class OrphanedError(BaseException):
-    """The command that handed out the task is gone; nobody would journal the shard."""
-
-
 def write_shard(task: ShardTask) -> ShardResult:
     """Writes one shard: temporary file, fsync, rename, fsync of the folder.
 
     Raises:
         SourceError: an image's bytes cannot be read, or the source is not what was indexed.
         OutputError: the shard cannot be written.
-        OrphanedError: the parent died; nothing was published.
     """
-    if task.parent != os.getpid():
-        osal.ignore_interrupts()
     target = Path(task.folder, task.name)
     temporary = Path(task.folder, task.name + TEMPORARY_SUFFIX)
     with contextlib.ExitStack() as stack:
@@ -138,7 +131,7 @@ def write_shard(task: ShardTask) -> ShardResult:
                 result = _Writer(task, readers).write(temporary)
                 _check_unchanged(task.files)
                 if result.written:
-                    _require_parent(task)
+                    osal.exit_if_orphaned(task.parent)
                     osal.replace(temporary, target)
                     osal.fsync_folder(target.parent)
                 else:
@@ -148,11 +141,6 @@ def write_shard(task: ShardTask) -> ShardResult:
                     temporary.unlink()
                 raise
     return result
-
-
-def _require_parent(task: ShardTask) -> None:
-    if not osal.parent_lives(task.parent):
-        raise OrphanedError
 
 
 def _open_unchanged(file: SourceFile) -> RandomReader:
@@ -224,7 +212,7 @@ class _Writer:
         for number, offset, size in places[:_READ_AHEAD_IMAGES]:
             self.readers[number].will_need(offset, size)
         for position, (label, image_number) in enumerate(zip(*columns[:2], strict=True)):
-            _require_parent(self.task)
+            osal.exit_if_orphaned(self.task.parent)
             for number, offset, size in places[position + _READ_AHEAD_IMAGES :][:1]:
                 self.readers[number].will_need(offset, size)
             name = image_name(self.task.split, label, image_number)

@@ -59,6 +59,8 @@ class Workspace:
             OutputError: says how to check it and how to replace it.
         """
         if self.final.exists():
+            if not self.dataset.exists():  # a crash left it, after the dataset was committed
+                shutil.rmtree(self.work, ignore_errors=True)
             raise OutputError(
                 f"{printable(str(self.final))} exists already. Check it with `imagenet-convert "
                 f"verify {printable(str(self.out))}`, or replace it with --restart."

@@ -1,0 +1,387 @@
+"""Whatever stops a conversion, the same command goes on, and the result is the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from converter import convert
+from converter.demo import DemoSize, make_archives
+from converter.errors import (
+    CorruptImagesError,
+    LockedError,
+    OutputError,
+    ResumeError,
+    SourceReadError,
+)
+from converter.plan import ShardLimits
+from converter.report import Report
+from converter.workspace import Workspace
+
+SIZE = DemoSize(
+    images_per_class=3, validation=40, test=8, classes=24, width=32, height=24, mean_bytes=1000
+)
+LIMITS = ShardLimits(min_bytes=3000, max_bytes=6000)
+DRIVER = """
+import os, sys
+from converter import convert, ConversionError
+from converter.plan import ShardLimits
+exec(os.environ.get("FAULT", ""))
+try:
+    convert(sys.argv[1], sys.argv[2], workers=int(sys.argv[3]), allow_incomplete=True,
+            shard_limits=ShardLimits(3000, 6000))
+except ConversionError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)
+"""
+KILL_AT = """
+from converter import osal
+count = 0
+def counted(real):
+    def call(*args, **options):
+        global count
+        count += 1
+        if count == {number}:
+            os.kill(os.getpid(), 9)
+        return real(*args, **options)
+    return call
+os.fsync, osal.replace = counted(os.fsync), counted(osal.replace)
+osal.fsync_folder = counted(osal.fsync_folder)
+import converter.pool
+if {inline}:
+    converter.pool.run = lambda run, tasks, workers: map(run, tasks)
+"""
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archives")
+    make_archives(folder, SIZE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    out = tmp_path_factory.mktemp("undisturbed")
+    run(archives, out)
+    return sums(out)
+
+
+def run(archives: Path, out: Path, **options: object) -> Report:
+    settings = {"workers": 2, "allow_incomplete": True, "shard_limits": LIMITS, **options}
+    return convert(archives, out, **settings)  # type: ignore[arg-type]
+
+
+def sums(out: Path) -> str:
+    return (out / "imagenet2012" / "5.1.0" / "SHA256SUMS").read_text(encoding="ascii")
+
+
+def start(archives: Path, out: Path, fault: str = "", workers: int = 2) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(archives), str(out), str(workers)],
+        env={**os.environ, "FAULT": fault},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for_shards(out: Path, count: int) -> None:
+    work = Workspace(out, "5.1.0").dataset
+    for _ in range(6000):
+        if work.is_dir() and sum(".tmp" not in path.name for path in work.iterdir()) >= count:
+            return
+        time.sleep(0.01)
+    raise AssertionError("no shards appear")
+
+
+def assert_goes_on(archives: Path, out: Path, undisturbed: str) -> None:
+    """After a fault: nothing half-done is visible, and the same call ends in the same bytes."""
+    final = out / "imagenet2012" / "5.1.0"
+    if not final.exists():
+        run(archives, out)
+    assert sums(out) == undisturbed
+    names = {line.split()[1] for line in undisturbed.splitlines()}
+    assert {path.name for path in final.iterdir()} == {
+        *names,
+        "SHA256SUMS",
+        "conversion_report.json",
+    }
+    with pytest.raises(OutputError, match="exists already"):
+        run(archives, out)
+    assert [path.name for path in final.parent.iterdir() if path.is_dir()] == ["5.1.0"]
+
+
+@pytest.fixture
+def interrupted(archives: Path, tmp_path: Path) -> Path:
+    """An output whose conversion was stopped by SIGTERM when some shards were written."""
+    process = start(archives, tmp_path)
+    wait_for_shards(tmp_path, 6)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert "Run the same command again to continue" in said
+    return tmp_path
+
+
+def test_finished_shards_are_kept(archives: Path, interrupted: Path, undisturbed: str) -> None:
+    report = run(archives, interrupted, workers=1)
+    assert report.reused_images > 0
+    assert report.images + report.reused_images == sum(s.images for s in report.splits.values())
+    assert [entry["how"] for entry in report.runs] == ["interrupted", "published"]
+    assert sums(interrupted) == undisturbed
+
+
+def test_torn_lines_and_damaged_shards_are_done_again(
+    archives: Path, interrupted: Path, undisturbed: str
+) -> None:
+    space = Workspace(interrupted, "5.1.0")
+    shard = sorted(space.dataset.iterdir())[0]
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    (space.dataset / "stray").write_bytes(b"x")
+    with open(space.work / "journal.jsonl", "ab") as file:
+        file.write(b'junk\n{"shard": {"name": "imagenet2012-tr')
+    run(archives, interrupted, verify_resume=True)
+    assert sums(interrupted) == undisturbed
+
+
+def test_a_stricter_validation_checks_what_was_not_checked(
+    archives: Path, interrupted: Path
+) -> None:
+    journal = Workspace(interrupted, "5.1.0").work / "journal.jsonl"
+    text = journal.read_text(encoding="ascii")
+    journal.write_text(text.replace('"validate": "decode"', '"validate": "off"'), encoding="ascii")
+    assert run(archives, interrupted).reused_images == 0
+
+
+def test_another_source_or_version_is_named(
+    archives: Path, interrupted: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    make_archives(other, DemoSize(**{**SIZE.__dict__, "seed": 1}))
+    with pytest.raises(ResumeError, match=r"another source .*--restart"):
+        run(other, interrupted)
+    with pytest.raises(ResumeError, match="another shard limits"):
+        run(archives, interrupted, shard_limits=ShardLimits(5000, 9000))
+    report = run(other, interrupted, restart=True)
+    assert report.reused_images == 0
+
+
+def test_corrupt_images_cost_only_their_shards(archives: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(archives, source)
+    tar = source / "ILSVRC2012_img_val.tar"
+    data = tar.read_bytes()
+    at = data.index(b"ILSVRC2012_val_00000005") + 512
+    tar.write_bytes(data[:at] + b"JUNK" * 20 + data[at + 80 :])
+    with pytest.raises(CorruptImagesError, match="ILSVRC2012_val_00000005"):
+        run(source, tmp_path)
+    report = run(source, tmp_path, on_corrupt="skip")
+    assert [image.file_name for image in report.corrupt] == ["ILSVRC2012_val_00000005.JPEG"]
+    assert 0 < report.images < 20
+    assert report.reused_images > 80
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_killed_at_a_random_moment(
+    archives: Path, tmp_path: Path, undisturbed: str, seed: int
+) -> None:
+    rng = random.Random(seed)
+    process = start(archives, tmp_path)
+    wait_for_shards(tmp_path, rng.randrange(20))
+    time.sleep(rng.random() * 0.05)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    if seed % 2:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.communicate(timeout=30)
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+    assert_goes_on(archives, tmp_path, undisturbed)
+
+
+def test_orphans_publish_nothing(archives: Path, tmp_path: Path) -> None:
+    process = start(archives, tmp_path)
+    wait_for_shards(tmp_path, 5)
+    process.kill()
+    process.communicate(timeout=30)
+    time.sleep(0.2)
+    work = Workspace(tmp_path, "5.1.0").dataset
+    before = sorted(path.name for path in work.glob("*-of-?????"))
+    time.sleep(1)
+    assert sorted(path.name for path in work.glob("*-of-?????")) == before
+
+
+def kills(archives: Path, out: Path, number: int, inline: bool) -> bool:
+    """Kills a conversion at its Nth durable operation; returns whether it had so many."""
+    process = start(archives, out, KILL_AT.format(number=number, inline=inline), workers=1)
+    process.communicate(timeout=60)
+    assert process.returncode in (0, -signal.SIGKILL)
+    return process.returncode != 0
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 60])
+def test_killed_at_a_named_step(
+    archives: Path, tmp_path: Path, undisturbed: str, number: int
+) -> None:
+    assert kills(archives, tmp_path, number, inline=True)
+    assert_goes_on(archives, tmp_path, undisturbed)
+
+
+def test_killed_at_each_of_the_last_steps(archives: Path, tmp_path: Path, undisturbed: str) -> None:
+    """From the last shard over metadata and checksums to the final rename and the clean-up."""
+    steps = tmp_path / "steps"
+    count = (
+        KILL_AT.format(number=-1, inline=True)
+        + f"import atexit; atexit.register(lambda: open({str(steps)!r}, 'w').write(str(count)))"
+    )
+    start(archives, tmp_path / "counted", count, workers=1).communicate(timeout=60)
+    total = int(steps.read_text(encoding="ascii"))
+    for number in range(total - 16, total + 1):
+        out = tmp_path / str(number)
+        assert kills(archives, out, number, inline=True), number
+        assert_goes_on(archives, out, undisturbed)
+
+
+@pytest.mark.parametrize("presses", [1, 3])
+def test_interrupted_from_the_terminal(
+    archives: Path, tmp_path: Path, undisturbed: str, presses: int
+) -> None:
+    process = start(archives, tmp_path)
+    wait_for_shards(tmp_path, 4)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    for _ in range(presses):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.02)
+    _, said = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert "Run the same command again to continue" in said
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+    assert_goes_on(archives, tmp_path, undisturbed)
+
+
+def test_two_at_once(archives: Path, tmp_path: Path, undisturbed: str) -> None:
+    process = start(archives, tmp_path)
+    wait_for_shards(tmp_path, 1)
+    with pytest.raises(LockedError, match=rf"process {process.pid} on .*, since 20"):
+        run(archives, tmp_path)
+    process.kill()
+    process.communicate(timeout=30)
+    assert_goes_on(archives, tmp_path, undisturbed)
+
+
+def test_a_worker_killed_from_outside_costs_nothing(
+    archives: Path, tmp_path: Path, undisturbed: str
+) -> None:
+    process = start(archives, tmp_path)
+    wait_for_shards(tmp_path, 4)
+    worker = psutil.Process(process.pid).children()[-1]
+    worker.kill()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert sums(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("death", ["os._exit(1)", "os.abort()"])
+def test_an_image_that_kills_its_decoder_is_found(
+    archives: Path, tmp_path: Path, death: str
+) -> None:
+    victim = b"ILSVRC2012_val_00000017"
+    data = (archives / "ILSVRC2012_img_val.tar").read_bytes()
+    at = data.index(victim) + 512
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if any('loky' in word for word in sys.orig_argv):\n"
+        "    import converter.images as images\n"
+        "    real = images.validate\n"
+        "    def validate(data, level):\n"
+        f"        if data[:200] == {data[at : at + 200]!r}:\n"
+        f"            {death}\n"
+        "        return real(data, level)\n"
+        "    images.validate = validate\n",
+        encoding="ascii",
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(archives), str(tmp_path / "out"), "2"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 5, said
+    assert "ILSVRC2012_val_00000017.JPEG" in said
+    assert "the process that decodes it dies" in said
+    assert "1 corrupt images" in said
+
+
+def test_a_source_that_vanishes(archives: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(archives, source)
+    process = start(source, tmp_path)
+    wait_for_shards(tmp_path, 4)
+    (source / "ILSVRC2012_img_train.tar").unlink()
+    (source / "ILSVRC2012_img_val.tar").unlink()
+    (source / "ILSVRC2012_img_test.tar").unlink()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == SourceReadError.exit_code
+    assert "was indexed and is now gone" in said
+
+
+def test_no_file_larger_than_the_limit(archives: Path, tmp_path: Path, undisturbed: str) -> None:
+    fault = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))"
+    process = start(archives, tmp_path, fault)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 4
+    assert "the file size limit is exceeded" in said
+    assert_goes_on(archives, tmp_path, undisturbed)
+
+
+def test_a_full_disk(archives: Path, tmp_path: Path, undisturbed: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+    try:
+        fault = "import shutil; u = shutil.disk_usage('/'); shutil.disk_usage = lambda _: u"
+        process = start(archives, disk, fault)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 4, said
+        assert f"no space on {disk}" in said
+        grow = ["mount", "-o", "remount,size=64m", str(disk)]
+        subprocess.run(grow, check=True)
+        assert_goes_on(archives, disk, undisturbed)
+        report = json.loads(
+            (disk / "imagenet2012/5.1.0/conversion_report.json").read_text(encoding="ascii")
+        )
+        assert "no space" in report["runs"][0].get("how", "no space")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_read_only_output(archives: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting needs root")
+    try:
+        with pytest.raises(OutputError, match="is mounted read-only"):
+            run(archives, disk)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
