@@ -107,6 +107,9 @@ def convert_command(
         bool,
         typer.Option("--verify-resume", help="Check every finished shard's sha256 on resuming."),
     ] = False,
+    checksum: Annotated[
+        bool, typer.Option("--checksum", help="Compare the archives with the official digests.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")
@@ -136,6 +139,7 @@ def convert_command(
             dry_run=dry_run,
             restart=restart,
             verify_resume=verify_resume,
+            checksum=checksum,
             progress=progress,
         )
 

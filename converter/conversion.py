@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from converter import osal, pool, publish
+from converter.checksum import Checksum, check_archives
 from converter.errors import (
     ConversionError,
     CorruptImagesError,
@@ -44,6 +45,7 @@ def convert(
     dry_run: bool = False,
     restart: bool = False,
     verify_resume: bool = False,
+    checksum: bool = False,
     shard_limits: ShardLimits | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -63,6 +65,7 @@ def convert(
             one is complete. Interrupted, the same call continues.
         verify_resume: check the sha256 of every shard of earlier runs, not only of those written
             since the last orderly stop.
+        checksum: read the archives once and compare them with the official digests.
         shard_limits: bounds on the size of shards; by default those of TFDS.
         progress: what shows the steps; by default nothing does.
 
@@ -87,6 +90,7 @@ def convert(
         allow_incomplete=allow_incomplete,
         restart=restart,
         verify_resume=verify_resume,
+        checksum=checksum,
     )
     with osal.stop_signals_raise(Interrupted, Terminated):
         try:
@@ -103,6 +107,7 @@ def _run(options: Options, progress: Progress) -> Report:
     if not options.restart:
         space.refuse_existing()
     with space.locked():
+        checksums = _checksums(options, found, progress)
         index = _index(options, found, space, progress)
         journal = _open_journal(options, index, space)
         index = convert_odd_images(index, space.converted)
@@ -118,7 +123,7 @@ def _run(options: Options, progress: Progress) -> Report:
             publish.sweep(space.dataset, job.places)
             publish.write_metadata(space.dataset, shards)
             publish.write_checksums(space.dataset, shards)
-        report = make_report(space, options, index, shards, journal.runs)
+        report = make_report(space, options, index, shards, journal.runs, checksums)
         report = report.timed(began, seconds, [journal.shards[name] for name in reused])
         write_durably(space.dataset / REPORT_NAME, report.to_json().encode("ascii"))
         space.commit()
@@ -133,7 +138,7 @@ def _plan_only(options: Options, progress: Progress) -> Report:
         plan.split: [_planned(plan, shard) for shard in range(plan.shards)]
         for plan in make_plans(index, options.limits)
     }
-    return make_report(space, options, index, shards, [])
+    return make_report(space, options, index, shards, [], _checksums(options, found, progress))
 
 
 def _find(options: Options, progress: Progress) -> Found:
@@ -142,6 +147,12 @@ def _find(options: Options, progress: Progress) -> Found:
         progress.say(f"{split:<11} {path}")
     progress.say(f"{'output':<11} {options.out}")
     return found
+
+
+def _checksums(options: Options, found: Found, progress: Progress) -> tuple[Checksum, ...]:
+    if not options.checksum:
+        return ()
+    return check_archives(found.archives, options.workers, progress)
 
 
 def _index(options: Options, found: Found, space: Workspace, progress: Progress) -> Index:

@@ -49,6 +49,8 @@ KINDS: Final = {
     "unknown-class": Kind(
         Severity.REFUSE,
         "this is not ILSVRC2012: {count} classes or images of classes that it does not have",
+        "other releases (such as fall11 or winter21) cannot be converted; give "
+        "ILSVRC2012_img_train.tar",
     ),
     "class-mismatch": Kind(
         Severity.REFUSE, "{count} images whose name and class folder or class tar disagree"
@@ -78,6 +80,16 @@ KINDS: Final = {
         Severity.MISSING,
         "{count} of the expected splits have no archive",
         "name the splits that are wanted with --splits, or give the archive with --source",
+    ),
+    "partial-download": Kind(
+        Severity.MISSING,
+        "{count} archives are shorter than the official ones, as an unfinished download is",
+        "let the download finish, or repeat it",
+    ),
+    "task-3": Kind(
+        Severity.MISSING,
+        "only breeds of dogs: this is the archive of Task 3, not of Tasks 1 and 2",
+        "give ILSVRC2012_img_train.tar of 147,897,477,120 bytes",
     ),
     "missing-class": Kind(Severity.MISSING, "{count} of the 1,000 train classes are missing"),
     "short-class": Kind(Severity.MISSING, "{count} train classes lack images"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +20,14 @@ from converter.imagenet import CLASSES, EXAMPLES, SPLITS, image_name, wnids
 from converter.osal import RandomReader
 from converter.scan import Rows, Scan
 from converter.sources.base import Part, SourceFile
+from converter.sources.identify import download_state
 
 _COMPARED_DUPLICATES = 20_000
 """Up to here both copies are read and compared; beyond, doubled images are refused unread."""
 _RANGES_SHOWN = 500
+_DOGS = (151, 275)
+"""Labels of the first and the last breed of dogs."""
+_TASK_3_CLASSES = range(100, 121)
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ def build_index(
             _judge_completeness(split, joined[split], findings)
         elif split in expected:
             findings.add("missing-split", split)
+    _judge_downloads(files, findings)
     return Index(files, joined, tuple(findings))
 
 
@@ -141,6 +147,11 @@ def _judge_completeness(split: str, rows: Rows, findings: Findings) -> None:
     expected = EXAMPLES[split]
     if split == "train":
         counts = np.bincount(rows["label"], minlength=CLASSES)
+        held = np.flatnonzero(counts)
+        if len(held) in _TASK_3_CLASSES and held[0] >= _DOGS[0] and held[-1] <= _DOGS[1]:
+            findings.add(
+                "task-3", f"{len(held)} classes, {wnids()[held[0]]} to {wnids()[held[-1]]}"
+            )
         for label in np.flatnonzero(counts == 0).tolist():
             findings.add("missing-class", wnids()[label])
         if len(rows) > expected:
@@ -154,6 +165,14 @@ def _judge_completeness(split: str, rows: Rows, findings: Findings) -> None:
             absent = np.setdiff1d(np.arange(1, expected + 1, dtype=np.int32), rows["number"])
             missing += f", numbers {', '.join(_ranges(absent))}"
         findings.add("missing-images", missing)
+
+
+def _judge_downloads(files: Sequence[SourceFile], findings: Findings) -> None:
+    """Adds what explains the rest: an archive that is only partly there."""
+    if findings.of(Severity.REFUSE, Severity.MISSING):
+        for file in files:
+            if state := download_state(Path(file.path), file.size):
+                findings.add("partial-download", state)
 
 
 def _ranges(numbers: npt.NDArray[np.int32]) -> Iterator[str]:

@@ -44,6 +44,7 @@ class Options:
     allow_incomplete: bool
     restart: bool
     verify_resume: bool
+    checksum: bool
     limits: ShardLimits
 
     @classmethod

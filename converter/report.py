@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from converter.checksum import Checksum
 from converter.findings import Finding, Severity, describe
 from converter.imagenet import DATASET, EXAMPLES
 from converter.index import Index
@@ -60,6 +61,7 @@ class Report:
         corrupt: corrupt images, skipped or kept.
         unusual: images in another format than RGB or grayscale JPEG, stored as they are.
         runs: every run that worked on this output, with its interruptions.
+        checksums: the archives compared with the official ones, where that was asked for.
     """
 
     data_dir: str
@@ -77,6 +79,7 @@ class Report:
     corrupt: tuple[ImageNote, ...]
     unusual: tuple[ImageNote, ...]
     runs: tuple[dict[str, Any], ...]
+    checksums: tuple[Checksum, ...]
 
     def timed(self, began: float, seconds: float, reused: Sequence[ShardResult]) -> Report:
         """Returns the report of a finished run.
@@ -124,6 +127,7 @@ class Report:
                 f"{self.images:,} images in {duration(self.seconds)} "
                 f"({self.images_per_second:,.0f} images/s){kept}"
             )
+        lines += [str(checksum) for checksum in self.checksums]
         notes = [f for f in self.findings if f.severity is not Severity.REFUSE]
         if notes:
             lines.append("Noticed:\n" + describe(notes, places=5))
@@ -156,6 +160,7 @@ def make_report(
     index: Index,
     shards: Mapping[str, Sequence[ShardResult]],
     runs: Sequence[dict[str, Any]],
+    checksums: Sequence[Checksum],
 ) -> Report:
     """Returns the report of a plan, or of shards that were written."""
     results = [shard for written in shards.values() for shard in written]
@@ -175,6 +180,7 @@ def make_report(
         corrupt=tuple(image for shard in results for image in shard.corrupt),
         unusual=tuple(image for shard in results for image in shard.unusual),
         runs=tuple(runs),
+        checksums=tuple(checksums),
     )
 
 

@@ -12,7 +12,7 @@ from converter.errors import SourceError, SourceReadError, printable
 from converter.imagenet import OFFICIAL_ARCHIVES, parse_image_name, parse_wnid
 from converter.osal import RandomReader
 from converter.sources.base import Part
-from converter.sources.identify import identify
+from converter.sources.identify import identify, partial_downloads
 from converter.sources.tar import list_members
 
 _PEEKED_MEMBERS = 64
@@ -82,6 +82,7 @@ def _nothing_found(looked: Iterable[str], splits: Sequence[str] | None) -> str:
     return (
         f"no ImageNet archive found in: {', '.join(printable(place) for place in looked)}. "
         f"Expected {' and '.join(names)}; name their folder with --source."
+        + "".join(partial_downloads(Path(place)) for place in looked)
     )
 
 
@@ -89,12 +90,7 @@ def _look_at(place: Path, named: bool) -> dict[str, str]:
     if place.is_dir():
         return _look_in_folder(place)
     if place.exists():
-        split = split_held(place)
-        if split is None:
-            raise SourceError(
-                f"{printable(str(place))} is no ImageNet 2012 archive: {identify(place)}"
-            )
-        return {os.fspath(place): split}
+        return {os.fspath(place): _split_of(place, "is no ImageNet 2012 archive")}
     if named:
         raise SourceError(f"--source {printable(str(place))} does not exist")
     return {}
@@ -112,15 +108,16 @@ def _look_in_folder(folder: Path) -> dict[str, str]:
     for archive in OFFICIAL_ARCHIVES:
         if archive.name in official and archive.split not in chosen:
             path = official[archive.name]
-            if split_held(path) is None:
-                raise SourceError(
-                    f"{printable(str(path))} is not what its name says: {identify(path)}"
-                )
+            _split_of(path, "is not what its name says")
             chosen[archive.split] = [path]
     known = {archive.name for archive in OFFICIAL_ARCHIVES}
     missing: dict[str, list[Path]] = {}
     for tar in tars:
-        if tar.name not in known and (split := split_held(tar)) and split not in chosen:
+        if (
+            tar.name not in known
+            and (split := _split_held(_first_members(tar)))
+            and split not in chosen
+        ):
             missing.setdefault(split, []).append(tar)
     for split, paths in missing.items():
         if len(paths) > 1:
@@ -133,15 +130,22 @@ def _look_in_folder(folder: Path) -> dict[str, str]:
     return {os.fspath(path): split for split, paths in chosen.items() for path in paths}
 
 
-def split_held(path: Path) -> str | None:
-    """Returns the split that the first members of a tar belong to, None where they show none.
+def _split_of(path: Path, otherwise: str) -> str:
+    names = _first_members(path)
+    split = _split_held(names)
+    if split is None:
+        raise SourceError(f"{printable(str(path))} {otherwise}: {identify(path, names)}.")
+    return split
 
-    Raises:
-        SourceReadError: the file cannot be read.
-    """
+
+def _first_members(path: Path) -> list[str]:
     with RandomReader(path) as reader:
-        listing = list_members(reader, limit=_PEEKED_MEMBERS)
-    for name in listing.names:
+        return list_members(reader, limit=_PEEKED_MEMBERS).names
+
+
+def _split_held(names: Sequence[str]) -> str | None:
+    """Returns the split that the first members of a tar belong to, None where they show none."""
+    for name in names:
         base = basename(name)
         if base.lower().endswith(".tar") and parse_wnid(base):
             return "train"

@@ -1,0 +1,80 @@
+"""Compares the archives with the official digests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from converter import pool
+from converter.errors import printable
+from converter.imagenet import OFFICIAL_ARCHIVES
+from converter.osal import RandomReader
+from converter.progress import Progress
+
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """The digest of an archive.
+
+    Attributes:
+        path: the archive.
+        sha256: its digest.
+        official: the name of the official archive that it equals, None where it equals none.
+    """
+
+    path: str
+    sha256: str
+    official: str | None
+
+    def __str__(self) -> str:
+        if self.official:
+            return f"{printable(self.path)}: the official {self.official}, byte for byte"
+        return (
+            f"{printable(self.path)}: its sha256 {self.sha256} is not that of an official archive. "
+            "Correct repacks of the same images differ too, so this alone proves nothing wrong."
+        )
+
+
+def check_archives(
+    archives: Mapping[str, str], workers: int, progress: Progress
+) -> tuple[Checksum, ...]:
+    """Reads each archive once and compares it with the official digests.
+
+    Args:
+        archives: the split that each was taken for, by path.
+        workers: how many are read at once.
+        progress: shows how far it is.
+
+    Raises:
+        SourceReadError: an archive cannot be read.
+    """
+    found = []
+    with progress.step("Checksum", len(archives), "archives") as step:
+        for path, sha256, md5 in pool.run(_digest, list(archives), workers):
+            name = next(
+                (
+                    official.name
+                    for official in OFFICIAL_ARCHIVES
+                    if sha256 == official.sha256
+                    or (official.sha256 is None and md5 == official.md5)
+                ),
+                None,
+            )
+            found.append(Checksum(path, sha256, name))
+            step.advance(1, Path(path).stat().st_size)
+    return tuple(sorted(found, key=lambda checksum: list(archives).index(checksum.path)))
+
+
+def _digest(path: str) -> tuple[str, str, str]:
+    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+    with RandomReader(path) as reader:
+        for offset in range(0, reader.size, _CHUNK):
+            data = reader.read_at(offset, _CHUNK)
+            sha256.update(data)
+            md5.update(data)
+    return path, sha256.hexdigest(), md5.hexdigest()
