@@ -73,6 +73,8 @@ Splits = Annotated[
         show_default=False,
     ),
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -110,10 +112,8 @@ def convert_command(
     checksum: Annotated[
         bool, typer.Option("--checksum", help="Compare the archives with the official digests.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")
-    ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     log_file: Annotated[
         Path | None,
         typer.Option(
@@ -150,10 +150,8 @@ def convert_command(
 def demo_command(
     out: Out = None,
     workers: Workers = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")
-    ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Make a miniature ImageNet, convert it, load it with plain tfds.load."""
 
@@ -172,10 +170,8 @@ def inspect_command(
     workers: Workers = None,
     splits: Splits = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")
-    ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Say what a source holds and what is wrong with it; write nothing."""
 
@@ -209,10 +205,8 @@ def verify_command(
     ] = None,
     decode: Annotated[bool, typer.Option("--decode", help="Decode every image, too.")] = False,
     workers: Workers = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")
-    ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Read a dataset back: CRCs, counts, order, labels, checksums; on request every pixel."""
 

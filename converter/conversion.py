@@ -265,7 +265,7 @@ def _refuse_corrupt(shards: Mapping[str, Sequence[ShardResult]]) -> None:
     if corrupt:
         listed = "\n".join(f"    {image}" for image in corrupt)
         raise CorruptImagesError(
-            f"{len(corrupt):,} corrupt images; nothing was published:\n{listed}\n"
+            f"corrupt images: {len(corrupt):,}; nothing was published:\n{listed}\n"
             "Run again with --on-corrupt skip (leave them out) or --on-corrupt keep (store them "
-            f"as they are): only the {len(refused):,} shards concerned are written anew."
+            f"as they are): only the shards concerned ({len(refused):,}) are written anew."
         )

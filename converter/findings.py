@@ -83,7 +83,7 @@ KINDS: Final = {
     ),
     "partial-download": Kind(
         Severity.MISSING,
-        "{count} archives are shorter than the official ones, as an unfinished download is",
+        "archives shorter than the official ones, as an unfinished download is: {count}",
         "let the download finish, or repeat it",
     ),
     "task-3": Kind(
@@ -103,7 +103,7 @@ KINDS: Final = {
     "junk": Kind(Severity.NOTE, "{count} files that are no images, ignored"),
     "special": Kind(Severity.NOTE, "{count} links or special members, ignored"),
     "no-end-marker": Kind(
-        Severity.NOTE, "{count} archives end without an end-of-archive mark; all members are whole"
+        Severity.NOTE, "archives without an end-of-archive mark, all members whole: {count}"
     ),
 }
 

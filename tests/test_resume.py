@@ -326,7 +326,7 @@ def test_an_image_that_kills_its_decoder_is_found(
     assert process.returncode == 5, said
     assert "ILSVRC2012_val_00000017.JPEG" in said
     assert "the process that decodes it dies" in said
-    assert "1 corrupt images" in said
+    assert "corrupt images: 1" in said
 
 
 def test_a_source_that_vanishes(archives: Path, tmp_path: Path) -> None:
