@@ -6,7 +6,8 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 
 from converter import osal, pool, publish
 from converter.checksum import Checksum, check_archives
@@ -16,6 +17,7 @@ from converter.errors import (
     Interrupted,
     Terminated,
 )
+from converter.imagenet import SPLITS
 from converter.index import Index
 from converter.indexing import make_index
 from converter.journal import Journal, load_index, run_entry, save_index, stop_entry
@@ -24,10 +26,16 @@ from converter.options import Options, StrPath
 from converter.output import require_space, write_durably
 from converter.plan import ShardLimits, SplitPlan, plan_split
 from converter.progress import Progress
-from converter.report import REPORT_NAME, Report, make_report, versions
+from converter.published import (
+    REPORT_NAME,
+    PublishedSplit,
+    read_checksums,
+    read_report,
+)
+from converter.report import Report, make_report, versions
 from converter.shards import ShardResult
 from converter.sources.find import Found, find_archives
-from converter.work import ShardJob, reusable_shards, write_shards
+from converter.work import ShardJob, file_sha256, reusable_shards, write_shards
 from converter.workspace import Workspace
 
 _METADATA_BYTES = 1 << 20
@@ -104,15 +112,17 @@ def _run(options: Options, progress: Progress) -> Report:
     began = time.monotonic()
     found = _find(options, progress)
     space = Workspace(options.out, publish.dataset_version())
-    if not options.restart:
-        space.refuse_existing()
     with space.locked():
+        existing = {} if options.restart else space.published()
+        options, found = _without(existing, options, found, space)
         checksums = _checksums(options, found, progress)
         index = _index(options, found, space, progress)
         journal = _open_journal(options, index, space)
         index = convert_odd_images(index, space.converted)
         plans = make_plans(index, options.limits)
         job = ShardJob(space.dataset, index, plans, options.validate, options.on_corrupt)
+        if existing:
+            space.take_back(job.places)
         reused = reusable_shards(job, journal, options.verify_resume)
         _require_space(job, reused)
         with _journaled(journal, job, options, reused):
@@ -121,13 +131,38 @@ def _run(options: Options, progress: Progress) -> Report:
             _refuse_corrupt(shards)
             pool.shut_down()
             publish.sweep(space.dataset, job.places)
-            publish.write_metadata(space.dataset, shards)
-            publish.write_checksums(space.dataset, shards)
-        report = make_report(space, options, index, shards, journal.runs, checksums)
+            publish.write_metadata(space.dataset, shards, existing)
+            publish.write_checksums(space.dataset, shards, _digests(space.final, existing))
+        osal.ignore_stop_signals()
+        joined_to = read_report(space.final) if existing else None
+        report = make_report(space, options, index, shards, journal.runs, checksums, joined_to)
         report = report.timed(began, seconds, [journal.shards[name] for name in reused])
         write_durably(space.dataset / REPORT_NAME, report.to_json().encode("ascii"))
-        space.commit()
+        if existing:
+            space.join(job.places)
+        else:
+            space.commit()
     return report
+
+
+def _without(
+    existing: Mapping[str, PublishedSplit], options: Options, found: Found, space: Workspace
+) -> tuple[Options, Found]:
+    """Returns options and archives without the splits that the dataset has already."""
+    if not existing:
+        return options, found
+    archives = {path: split for path, split in found.archives.items() if split not in existing}
+    if not archives or any(split in existing for split in options.splits or ()):
+        space.refuse_existing()
+    wanted = tuple(split for split in SPLITS if split in archives.values())
+    return replace(options, splits=wanted), replace(found, archives=archives)
+
+
+def _digests(final: Path, existing: Mapping[str, PublishedSplit]) -> dict[str, str]:
+    """Returns the digests of the shards that are there already, which TFDS does not note."""
+    noted = read_checksums(final) or {} if existing else {}
+    names = [name for split in existing.values() for name in split.shard_names]
+    return {name: noted.get(name) or file_sha256(final / name) for name in names}
 
 
 def _plan_only(options: Options, progress: Progress) -> Report:
@@ -182,13 +217,12 @@ def _open_journal(options: Options, index: Index, space: Workspace) -> Journal:
         "index": {split: index.digest(split) for split in index.splits},
         "shard limits": asdict(options.limits),
         "version": {name: versions()[name] for name in ("imagenet-convert", "tensorflow-datasets")},
-        "restart": options.restart,
     }
     journal = Journal(space.work)
-    if options.restart and journal.identity not in (None, identity):
+    if options.restart and not journal.continues_restart(identity):
         space.discard_shards()
         journal = Journal(space.work)
-    journal.require_identity(identity)
+    journal.require_identity(identity, options.restart)
     return journal
 
 

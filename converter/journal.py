@@ -92,14 +92,18 @@ class Journal:
             file.seek(size - 1)
             return file.read(1) != b"\n"
 
-    def require_identity(self, identity: dict[str, Any]) -> None:
+    def continues_restart(self, identity: dict[str, Any]) -> bool:
+        """Returns whether this is the unfinished work of the same conversion with --restart."""
+        return self.identity in (None, {**identity, "restart": True})
+
+    def require_identity(self, identity: dict[str, Any], restart: bool) -> None:
         """Checks that the work folder belongs to this conversion, or claims it when it is new.
 
         Raises:
             ResumeError: names what differs.
         """
         if self.identity is None:
-            self.add("identity", identity)
+            self.add("identity", {**identity, "restart": restart})
             return
         for field, wanted in identity.items():
             found = self.identity.get(field)

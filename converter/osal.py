@@ -236,6 +236,13 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def ignore_stop_signals() -> None:
+    """Lets the final renames finish, within `stop_signals_raise`."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+
 @contextlib.contextmanager
 def stop_signals_raise(
     on_interrupt: type[BaseException], on_terminate: type[BaseException]

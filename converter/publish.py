@@ -8,18 +8,16 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from converter.imagenet import DATASET
+from converter.imagenet import DATASET, SPLITS
 from converter.output import output_errors, write_durably
+from converter.published import CHECKSUMS, METADATA, PublishedSplit
 from converter.shards import ShardResult
 from converter.work import file_sha256
 
 if TYPE_CHECKING:
     from converter.plan import SplitPlan
-
-CHECKSUMS: Final = "SHA256SUMS"
-METADATA: Final = ("dataset_info.json", "features.json", "label.labels.txt")
 
 
 def make_builder() -> Any:
@@ -54,12 +52,17 @@ def shards_by_split(
     }
 
 
-def write_metadata(folder: Path, shards: Mapping[str, list[ShardResult]]) -> None:
+def write_metadata(
+    folder: Path,
+    shards: Mapping[str, list[ShardResult]],
+    existing: Mapping[str, PublishedSplit],
+) -> None:
     """Writes `dataset_info.json`, `features.json` and `label.labels.txt` with TFDS's classes.
 
     Args:
         folder: the folder of the shards.
         shards: the shards of each split, in order.
+        existing: the splits of a dataset that these join.
 
     Raises:
         OutputError: they cannot be written.
@@ -73,12 +76,12 @@ def write_metadata(folder: Path, shards: Mapping[str, list[ShardResult]]) -> Non
     builder.info.set_splits(
         tfds.core.splits.SplitDict(
             tfds.core.SplitInfo(
-                name=split,
-                shard_lengths=[shard.records for shard in results],
-                num_bytes=sum(shard.num_bytes for shard in results),
+                name=split.split,
+                shard_lengths=list(split.lengths),
+                num_bytes=split.num_bytes,
                 filename_template=template,
             )
-            for split, results in shards.items()
+            for split in _in_order(shards, existing)
         )
     )
     with output_errors(folder / METADATA[0]):
@@ -88,13 +91,35 @@ def write_metadata(folder: Path, shards: Mapping[str, list[ShardResult]]) -> Non
                 os.fsync(file.fileno())
 
 
-def write_checksums(folder: Path, shards: Mapping[str, list[ShardResult]]) -> None:
+def _in_order(
+    shards: Mapping[str, list[ShardResult]], existing: Mapping[str, PublishedSplit]
+) -> list[PublishedSplit]:
+    written = {
+        split: PublishedSplit(
+            split,
+            tuple(shard.records for shard in results),
+            sum(shard.num_bytes for shard in results),
+        )
+        for split, results in shards.items()
+    }
+    return [{**existing, **written}[split] for split in SPLITS if split in {**existing, **written}]
+
+
+def write_checksums(
+    folder: Path, shards: Mapping[str, list[ShardResult]], others: Mapping[str, str]
+) -> None:
     """Writes SHA256SUMS over shards and metadata, in the format of coreutils.
+
+    Args:
+        folder: the folder of the shards and the metadata.
+        shards: the shards of each split.
+        others: digests of the shards of a dataset that these join.
 
     Raises:
         OutputError: it cannot be written.
     """
-    digests = {shard.name: shard.sha256 for results in shards.values() for shard in results}
+    digests = dict(others)
+    digests |= {shard.name: shard.sha256 for results in shards.values() for shard in results}
     digests |= {name: file_sha256(folder / name) for name in METADATA}
     lines = "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
     write_durably(folder / CHECKSUMS, lines.encode("ascii"))

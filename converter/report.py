@@ -8,7 +8,7 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from converter.checksum import Checksum
 from converter.findings import Finding, Severity, describe
@@ -16,10 +16,9 @@ from converter.imagenet import DATASET, EXAMPLES
 from converter.index import Index
 from converter.options import Options
 from converter.progress import duration
+from converter.published import REPORT_NAME
 from converter.shards import ImageNote, ShardResult
 from converter.workspace import Workspace
-
-REPORT_NAME: Final = "conversion_report.json"
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ class Report:
         unusual: images in another format than RGB or grayscale JPEG, stored as they are.
         runs: every run that worked on this output, with its interruptions.
         checksums: the archives compared with the official ones, where that was asked for.
+        joined_to: the report of the dataset that these splits were added to.
     """
 
     data_dir: str
@@ -80,6 +80,7 @@ class Report:
     unusual: tuple[ImageNote, ...]
     runs: tuple[dict[str, Any], ...]
     checksums: tuple[Checksum, ...]
+    joined_to: dict[str, Any] | None
 
     def timed(self, began: float, seconds: float, reused: Sequence[ShardResult]) -> Report:
         """Returns the report of a finished run.
@@ -161,6 +162,7 @@ def make_report(
     shards: Mapping[str, Sequence[ShardResult]],
     runs: Sequence[dict[str, Any]],
     checksums: Sequence[Checksum],
+    joined_to: dict[str, Any] | None = None,
 ) -> Report:
     """Returns the report of a plan, or of shards that were written."""
     results = [shard for written in shards.values() for shard in written]
@@ -181,6 +183,7 @@ def make_report(
         unusual=tuple(image for shard in results for image in shard.unusual),
         runs=tuple(runs),
         checksums=tuple(checksums),
+        joined_to=joined_to,
     )
 
 

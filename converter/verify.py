@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from converter import pool
 from converter.errors import CorruptImagesError, VerificationError, printable
-from converter.imagenet import DATASET, EXAMPLES, PUBLISHED_NUM_BYTES, SPLITS, wnids
+from converter.imagenet import DATASET, EXAMPLES, PUBLISHED_NUM_BYTES, wnids
 from converter.options import StrPath, absolute, default_out
-from converter.plan import record_key, shard_boundaries, shard_filename
+from converter.plan import record_key, shard_boundaries
 from converter.progress import Progress, duration
-from converter.publish import CHECKSUMS, METADATA
+from converter.published import (
+    CHECKSUMS,
+    INFO,
+    METADATA,
+    REPORT_NAME,
+    PublishedSplit,
+    read_checksums,
+    read_info,
+    skipped_images,
+)
 from converter.readback import ReadTask, ShardFacts, read_shard
-from converter.report import REPORT_NAME
 from converter.work import file_sha256
 
-_INFO: Final = METADATA[0]
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
 
 
@@ -142,12 +148,12 @@ def verify(
     """
     began = time.monotonic()
     path = find_dataset(absolute(default_out() if folder is None else folder))
-    splits = _read_info(path)
-    sums = _read_checksums(path)
+    splits = read_info(path)
+    sums = read_checksums(path)
     tasks = [
         ReadTask(str(path / name), split, (sums or {}).get(name), decode)
         for split, info in splits.items()
-        for name in _shard_names(split, info)
+        for name in info.shard_names
     ]
     facts: dict[str, ShardFacts] = {}
     try:
@@ -160,7 +166,7 @@ def verify(
     problems = _judge_files(path, set(facts), sums)
     verdicts = {}
     for split, info in splits.items():
-        shards = [facts[name] for name in _shard_names(split, info)]
+        shards = [facts[name] for name in info.shard_names]
         problems += _judge_split(split, info, shards, _skipped_keys(path, split))
         verdicts[split] = SplitVerdict(
             sum(shard.records for shard in shards),
@@ -186,46 +192,13 @@ def find_dataset(folder: Path) -> Path:
         VerificationError: there is none.
     """
     for parent in (folder / DATASET, folder):
-        if (parent / _INFO).is_file():
+        if (parent / INFO).is_file():
             return parent
         if parent.is_dir():
             versions = [p for p in parent.iterdir() if _VERSION.fullmatch(p.name) and p.is_dir()]
             if versions:
                 return max(versions, key=lambda p: [int(part) for part in p.name.split(".")])
     raise VerificationError(f"no {DATASET} dataset in {printable(str(folder))}")
-
-
-def _read_info(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        info = json.loads((path / _INFO).read_text(encoding="utf-8"))
-        splits = {
-            split["name"]: {
-                "lengths": [int(length) for length in split["shardLengths"]],
-                "num_bytes": int(split["numBytes"]),
-            }
-            for split in info["splits"]
-        }
-        if info["name"] != DATASET or not splits or not set(splits) <= set(SPLITS):
-            raise ValueError("it is not that of ImageNet 2012")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise VerificationError(
-            f"{printable(str(path / _INFO))} cannot be read: {printable(str(error))}"
-        ) from error
-    return splits
-
-
-def _read_checksums(path: Path) -> dict[str, str] | None:
-    try:
-        text = (path / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
-    lines = (line.partition("  ") for line in text.splitlines())
-    return {name: digest for digest, _, name in lines}
-
-
-def _shard_names(split: str, info: dict[str, Any]) -> list[str]:
-    count = len(info["lengths"])
-    return [shard_filename(split, shard, count) for shard in range(count)]
 
 
 def _judge_files(path: Path, shards: set[str], sums: dict[str, str] | None) -> list[str]:
@@ -254,30 +227,19 @@ def _judge_files(path: Path, shards: set[str], sums: dict[str, str] | None) -> l
 
 def _skipped_keys(path: Path, split: str) -> list[bytes]:
     """Returns the keys of images that the converter left out as corrupt, ascending."""
-    try:
-        report = json.loads((path / REPORT_NAME).read_text(encoding="utf-8"))
-        if report["options"]["on_corrupt"] != "skip":
-            return []
-        names = [image["file_name"] for image in report["corrupt"] if image["split"] == split]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-    return sorted(record_key(split, name.encode()) for name in names)
+    return sorted(record_key(split, name.encode()) for name in skipped_images(path, split))
 
 
 def _judge_split(
-    split: str, info: dict[str, Any], shards: Sequence[ShardFacts], skipped: list[bytes]
+    split: str, info: PublishedSplit, shards: Sequence[ShardFacts], skipped: list[bytes]
 ) -> list[str]:
     problems = [problem for shard in shards for problem in shard.problems]
-    for shard, length in zip(shards, info["lengths"], strict=True):
+    for shard, length in zip(shards, info.lengths, strict=True):
         if shard.records != length:
-            problems.append(
-                f"{shard.name}: {shard.records:,} records where {_INFO} says {length:,}"
-            )
+            problems.append(f"{shard.name}: {shard.records:,} records where {INFO} says {length:,}")
     num_bytes = sum(shard.num_bytes for shard in shards)
-    if num_bytes != info["num_bytes"]:
-        problems.append(
-            f"{split}: numBytes is {num_bytes:,} where {_INFO} says {info['num_bytes']:,}"
-        )
+    if num_bytes != info.num_bytes:
+        problems.append(f"{split}: numBytes is {num_bytes:,} where {INFO} says {info.num_bytes:,}")
     filled = [shard for shard in shards if shard.records]
     for before, after in itertools.pairwise(filled):
         if before.last >= after.first:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from converter import osal
-from converter.errors import OutputError, printable
+from converter.errors import OutputError, VerificationError, printable
 from converter.imagenet import DATASET
 from converter.journal import JOURNAL, OutputLock
-from converter.output import make_folder, output_errors
+from converter.output import make_folder, output_errors, write_durably
+from converter.published import (
+    CHECKSUMS,
+    INFO,
+    REPORT_NAME,
+    PublishedSplit,
+    read_info,
+)
 
 
 @dataclass(frozen=True)
@@ -52,19 +59,29 @@ class Workspace:
         """An older dataset, for the moment in which a new one takes its place."""
         return self.final.with_name(f"incomplete.imagenet-convert_{self.version}.replaced")
 
+    def published(self) -> dict[str, PublishedSplit]:
+        """Returns the splits of the dataset that is there already, nothing where there is none.
+
+        Raises:
+            OutputError: what is there cannot be read as a dataset.
+        """
+        if not self.final.exists():
+            return {}
+        try:
+            return read_info(self.final)
+        except VerificationError as error:
+            raise OutputError(f"{error}. Replace the dataset with --restart.") from error
+
     def refuse_existing(self) -> None:
-        """Raises where the dataset is there already.
+        """Raises that the dataset is there already.
 
         Raises:
             OutputError: says how to check it and how to replace it.
         """
-        if self.final.exists():
-            if not self.dataset.exists():  # a crash left it, after the dataset was committed
-                shutil.rmtree(self.work, ignore_errors=True)
-            raise OutputError(
-                f"{printable(str(self.final))} exists already. Check it with `imagenet-convert "
-                f"verify {printable(str(self.out))}`, or replace it with --restart."
-            )
+        raise OutputError(
+            f"{printable(str(self.final))} exists already. Check it with `imagenet-convert "
+            f"verify {printable(str(self.out))}`, or replace it with --restart."
+        )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -98,8 +115,11 @@ class Workspace:
                     shutil.rmtree(self.replaced)
                 elif not self.dataset.exists():
                     osal.replace(self.replaced, self.final)
-            if self.work.exists() and not self.dataset.exists() and self.final.exists():
-                shutil.rmtree(self.work)
+            if self.work.exists() and self.final.exists():
+                if not self.dataset.exists():
+                    shutil.rmtree(self.work)
+                elif not (self.dataset / INFO).exists() and (self.dataset / CHECKSUMS).exists():
+                    self._finish_join()
 
     def discard_shards(self) -> None:
         """Removes the journal and what earlier runs have written; the index stays.
@@ -131,3 +151,43 @@ class Workspace:
             shutil.rmtree(self.work)
             if self.replaced.exists():
                 shutil.rmtree(self.replaced)
+
+    def take_back(self, names: Iterable[str]) -> None:
+        """Takes finished shards back that a crash left in the dataset before they joined it.
+
+        Args:
+            names: shards of splits that the dataset does not have.
+
+        Raises:
+            OutputError: a rename is not possible.
+        """
+        with output_errors(self.final):
+            for name in names:
+                if (self.final / name).exists() and not (self.dataset / name).exists():
+                    osal.replace(self.final / name, self.dataset / name)
+
+    def join(self, names: Iterable[str]) -> None:
+        """Adds finished shards to the dataset; replacing dataset_info.json is the commit point.
+
+        Until then nothing refers to them. What a crash leaves is finished by the next run.
+
+        Args:
+            names: the shards' file names.
+
+        Raises:
+            OutputError: a rename is not possible.
+        """
+        with output_errors(self.final):
+            osal.fsync_folder(self.dataset)
+            for name in names:
+                osal.replace(self.dataset / name, self.final / name)
+            osal.fsync_folder(self.final)
+            osal.replace(self.dataset / INFO, self.final / INFO)
+            osal.fsync_folder(self.final)
+            self._finish_join()
+
+    def _finish_join(self) -> None:
+        for name in (CHECKSUMS, REPORT_NAME):
+            write_durably(self.final / name, (self.dataset / name).read_bytes())
+        osal.replace(self.dataset, self.work / "joined")  # from here on nothing is left to finish
+        shutil.rmtree(self.work)

@@ -1,0 +1,97 @@
+"""What a published dataset says of itself: splits, checksums, the report of its making."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from converter.errors import VerificationError, printable
+from converter.imagenet import DATASET, SPLITS
+from converter.plan import shard_filename
+
+INFO: Final = "dataset_info.json"
+METADATA: Final = (INFO, "features.json", "label.labels.txt")
+CHECKSUMS: Final = "SHA256SUMS"
+REPORT_NAME: Final = "conversion_report.json"
+
+
+@dataclass(frozen=True)
+class PublishedSplit:
+    """A split as dataset_info.json describes it.
+
+    Attributes:
+        split: train, validation or test.
+        lengths: records of each shard.
+        num_bytes: serialized examples in bytes, without framing.
+    """
+
+    split: str
+    lengths: tuple[int, ...]
+    num_bytes: int
+
+    @property
+    def shard_names(self) -> list[str]:
+        """The file names of the shards, in order."""
+        count = len(self.lengths)
+        return [shard_filename(self.split, shard, count) for shard in range(count)]
+
+
+def read_info(folder: Path) -> dict[str, PublishedSplit]:
+    """Returns the splits of the dataset in a version's folder.
+
+    Raises:
+        VerificationError: its dataset_info.json cannot be read, or is not that of ImageNet 2012.
+    """
+    try:
+        info = json.loads((folder / INFO).read_text(encoding="utf-8"))
+        splits = {
+            split["name"]: PublishedSplit(
+                split["name"],
+                tuple(int(length) for length in split["shardLengths"]),
+                int(split["numBytes"]),
+            )
+            for split in info["splits"]
+        }
+        if info["name"] != DATASET or not splits or not set(splits) <= set(SPLITS):
+            raise ValueError("it is not that of ImageNet 2012")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise VerificationError(
+            f"{printable(str(folder / INFO))} cannot be read: {printable(str(error))}"
+        ) from error
+    return splits
+
+
+def read_checksums(folder: Path) -> dict[str, str] | None:
+    """Returns the sha256 of each file in SHA256SUMS, None where there is no such file."""
+    try:
+        text = (folder / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    lines = (line.partition("  ") for line in text.splitlines())
+    return {name: digest for digest, _, name in lines}
+
+
+def read_report(folder: Path) -> dict[str, Any] | None:
+    """Returns the report beside the shards, None where there is none that can be read."""
+    try:
+        report = json.loads((folder / REPORT_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return report if isinstance(report, dict) else None
+
+
+def skipped_images(folder: Path, split: str) -> Iterator[str]:
+    """Yields the names of the images of a split that were left out as corrupt."""
+    report = read_report(folder)
+    while report:
+        try:
+            if report["options"]["on_corrupt"] == "skip":
+                for image in report["corrupt"]:
+                    if image["split"] == split:
+                        yield str(image["file_name"])
+            report = report.get("joined_to")
+        except (KeyError, TypeError, AttributeError):
+            return
