@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,9 @@ from converter.errors import printable
 
 PLACES_KEPT: Final = 2000
 """Places remembered per kind; a hostile archive must not fill the memory with them."""
+
+_SHORT_PLACE: Final = 40
+_INDENT: Final = " " * 4
 
 
 class Severity(enum.Enum):
@@ -171,17 +175,25 @@ class Findings:
         return [finding for finding in self if finding.severity in severities]
 
 
-def describe(findings: Iterable[Finding], places: int = 20) -> str:
+def describe(findings: Iterable[Finding], places: int, all_short: bool = True) -> str:
     """Returns the findings as text: a line each, the places indented below.
 
     Args:
         findings: what to describe.
         places: how many places of each are listed; the rest is counted.
+        all_short: list short places, such as wnids, all of them, several on a line.
     """
     lines = []
     for finding in findings:
         lines.append(finding.summary + (f": {finding.remedy}" if finding.remedy else ""))
-        lines += [f"    {place}" for place in finding.places[:places]]
-        if finding.count > places:
-            lines.append(f"    ... and {finding.count - places:,} more")
+        listed = finding.places
+        if all_short and len(listed) > 1 and max(map(len, listed)) <= _SHORT_PLACE:
+            lines += textwrap.wrap(
+                "; ".join(listed), 100, initial_indent=_INDENT, subsequent_indent=_INDENT
+            )
+        else:
+            listed = listed[:places]
+            lines += [f"    {place}" for place in listed]
+        if finding.count > len(listed):
+            lines.append(f"    ... and {finding.count - len(listed):,} more")
     return "\n".join(lines)

@@ -72,7 +72,7 @@ class Index:
         if all(finding.severity is Severity.MISSING for finding in grave):
             advice = "\nTo convert without what is missing, add --allow-incomplete."
         raise SourceError(
-            f"the source cannot be converted:\n{describe(grave)}{advice}\n"
+            f"the source cannot be converted:\n{describe(grave, places=100)}{advice}\n"
             "`imagenet-convert inspect` lists everything that was found."
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from converter import pool
 from converter.errors import SourceError, printable
-from converter.findings import Finding, Severity, describe
+from converter.findings import PLACES_KEPT, Finding, Severity, describe
 from converter.imagenet import EXAMPLES, EXPECTED_SPLITS
 from converter.indexing import make_index
 from converter.options import StrPath, absolute, default_out
@@ -85,7 +85,7 @@ class Inspection:
         ):
             found_here = [f for f in self.findings if f.severity is severity]
             if found_here:
-                lines += ["", f"{title}:", describe(found_here, places=100)]
+                lines += ["", f"{title}:", describe(found_here, places=PLACES_KEPT)]
         lines += ["", "Ready to convert." if self.sound else "Not ready to convert."]
         return "\n".join(lines)
 

@@ -131,7 +131,7 @@ class Report:
         lines += [str(checksum) for checksum in self.checksums]
         notes = [f for f in self.findings if f.severity is not Severity.REFUSE]
         if notes:
-            lines.append("Noticed:\n" + describe(notes, places=5))
+            lines.append("Noticed:\n" + describe(notes, places=5, all_short=False))
         for title, images in (
             (f"Corrupt images ({self.options['on_corrupt']})", self.corrupt),
             ("Images of an unusual format, stored as they are", self.unusual),

@@ -238,6 +238,18 @@ def test_all_that_is_missing_is_listed_not_the_first(world: World) -> None:
     world.assert_right(gone, train=False)
 
 
+def test_archives_cut_between_members_lack_what_was_cut(world: World) -> None:
+    outer = header_of(GOOD_TRAIN, f"{CLASSES[2]}.tar")
+    world.put(val=GOOD_VAL[:AT], train=GOOD_TRAIN[:outer])
+    code, output = world.run()
+    assert code == 3
+    assert "numbers 6-50000" in output
+    assert "998 of the 1,000 train classes are missing" in output
+    assert all(wnid in output for wnid in wnids()[2:])
+    assert world.run(INCOMPLETE, "--splits", "validation")[0] == 0
+    world.assert_right(VAL[:5], train=False)
+
+
 def test_a_missing_split_is_named(world: World) -> None:
     (world.source / "ILSVRC2012_img_val.tar").unlink()
     code, output = world.run()
