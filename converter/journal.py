@@ -16,6 +16,7 @@ from typing import Any, Final
 import filelock
 import numpy as np
 
+from converter import osal
 from converter.errors import LockedError, ResumeError, printable
 from converter.findings import Finding
 from converter.index import Index
@@ -79,10 +80,14 @@ class Journal:
         """
         plain = dataclasses.asdict(value) if isinstance(value, ShardResult) else value
         line = json.dumps({kind: plain}, ensure_ascii=True).encode()
-        with output_errors(self.path), open(self.path, "ab") as file:
-            file.write(b"\n" + line + b"\n" if self._torn() else line + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        new = not self.path.exists()
+        with output_errors(self.path):
+            with open(self.path, "ab") as file:
+                file.write(b"\n" + line + b"\n" if self._torn() else line + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            if new:
+                osal.fsync_folder(self.path.parent)
         self._take({kind: plain})
 
     def _torn(self) -> bool:

@@ -118,8 +118,15 @@ class Workspace:
             if self.work.exists() and self.final.exists():
                 if not self.dataset.exists():
                     shutil.rmtree(self.work)
-                elif not (self.dataset / INFO).exists() and (self.dataset / CHECKSUMS).exists():
+                elif self._joined():
                     self._finish_join()
+
+    def _joined(self) -> bool:
+        """Returns whether the split of an interrupted run has become visible already."""
+        made, visible = self.dataset / INFO, self.final / INFO
+        if not made.exists() or not visible.exists() or any(self.dataset.glob("*.tfrecord-*")):
+            return False
+        return made.read_bytes() == visible.read_bytes()
 
     def discard_shards(self) -> None:
         """Removes the journal and what earlier runs have written; the index stays.
@@ -182,12 +189,13 @@ class Workspace:
             for name in names:
                 osal.replace(self.dataset / name, self.final / name)
             osal.fsync_folder(self.final)
-            osal.replace(self.dataset / INFO, self.final / INFO)
-            osal.fsync_folder(self.final)
+            osal.fsync_folder(self.dataset)
+            write_durably(self.final / INFO, (self.dataset / INFO).read_bytes())
             self._finish_join()
 
     def _finish_join(self) -> None:
         for name in (CHECKSUMS, REPORT_NAME):
-            write_durably(self.final / name, (self.dataset / name).read_bytes())
+            if (self.dataset / name).exists():
+                write_durably(self.final / name, (self.dataset / name).read_bytes())
         osal.replace(self.dataset, self.work / "joined")  # from here on nothing is left to finish
         shutil.rmtree(self.work)
