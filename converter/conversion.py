@@ -35,7 +35,7 @@ from converter.published import (
 from converter.report import Report, make_report, versions
 from converter.shards import ShardResult
 from converter.sources.find import Found, find_archives
-from converter.work import ShardJob, file_sha256, reusable_shards, write_shards
+from converter.work import ShardJob, file_sha256, kept_shards, reusable_shards, write_shards
 from converter.workspace import Workspace
 
 _METADATA_BYTES = 1 << 20
@@ -123,7 +123,9 @@ def _run(options: Options, progress: Progress) -> Report:
         job = ShardJob(space.dataset, index, plans, options.validate, options.on_corrupt)
         if existing:
             space.take_back(job.places)
-        reused = reusable_shards(job, journal, options.verify_resume)
+        reused = reusable_shards(job, journal, options.verify_resume, options.workers, progress)
+        if journal.runs:
+            progress.say(f"Continuing: {len(reused):,} of {len(job.places):,} shards are kept")
         _require_space(job, reused)
         with _journaled(journal, job, options, reused):
             seconds = _write(job, journal, reused, options.workers, progress)
@@ -280,7 +282,7 @@ def _journaled(
     except Interrupted as error:
         pool.shut_down()
         journal.add("stop", stop_entry("interrupted"))
-        done = len(reusable_shards(job, journal, check_all=False))
+        done = len(kept_shards(job, journal))
         raise type(error)(
             f"interrupted: {done:,} of {len(job.places):,} shards are done. "
             "Run the same command again to continue."

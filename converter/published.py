@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ INFO: Final = "dataset_info.json"
 METADATA: Final = (INFO, "features.json", "label.labels.txt")
 CHECKSUMS: Final = "SHA256SUMS"
 REPORT_NAME: Final = "conversion_report.json"
+_SEAL: Final = "sha256_of_the_above"
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,25 @@ def read_checksums(folder: Path) -> dict[str, str] | None:
         return None
     lines = (line.partition("  ") for line in text.splitlines())
     return {name: digest for digest, _, name in lines}
+
+
+def seal(text: str) -> str:
+    """Returns the text of a JSON object with a last field, the sha256 of all before that field.
+
+    The report holds times, so it cannot stand in SHA256SUMS, which is the same for the same data.
+    """
+    body = text.rstrip().removesuffix("}").rstrip()
+    return f'{body},\n  "{_SEAL}": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n'
+
+
+def report_is_unaltered(folder: Path) -> bool:
+    """Returns whether the report beside the shards is as it was written; True without one."""
+    try:
+        data = (folder / REPORT_NAME).read_bytes()
+    except FileNotFoundError:
+        return True
+    body = data.rpartition(b',\n  "%s": ' % _SEAL.encode())[0]
+    return data == seal(body.decode("ascii", "replace")).encode()
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from converter.imagenet import DATASET, EXAMPLES
 from converter.index import Index
 from converter.options import Options
 from converter.progress import duration
-from converter.published import REPORT_NAME
+from converter.published import REPORT_NAME, seal
 from converter.shards import ImageNote, ShardResult
 from converter.workspace import Workspace
 
@@ -102,11 +102,11 @@ class Report:
         )
 
     def to_json(self) -> str:
-        """Returns the report as JSON text."""
+        """Returns the report as JSON text, with its own checksum (see `published.seal`)."""
         plain = asdict(self)
         for finding, found in zip(plain["findings"], self.findings, strict=True):
             finding.update(severity=found.severity.value, summary=found.summary)
-        return json.dumps(plain, indent=2, ensure_ascii=True) + "\n"
+        return seal(json.dumps(plain, indent=2, ensure_ascii=True))
 
     @property
     def load_line(self) -> str:

@@ -25,6 +25,7 @@ from converter.published import (
     PublishedSplit,
     read_checksums,
     read_info,
+    report_is_unaltered,
     skipped_images,
 )
 from converter.readback import ReadTask, ShardFacts, read_shard
@@ -210,7 +211,11 @@ def _judge_files(path: Path, shards: set[str], sums: dict[str, str] | None) -> l
     labels = path / "label.labels.txt"
     if labels.is_file() and labels.read_bytes().split() != [w.encode() for w in wnids()]:
         problems.append("label.labels.txt: its labels are not those of ImageNet 2012")
+    if not report_is_unaltered(path):
+        problems.append(f"{REPORT_NAME}: it is not as it was written")
     if sums is not None:
+        if not (path / CHECKSUMS).read_bytes().endswith(b"\n"):
+            problems.append(f"{CHECKSUMS}: its last line is cut")
         listed = shards | set(METADATA)
         problems += [f"{name}: not in {CHECKSUMS}" for name in sorted(listed - set(sums))]
         problems += [

@@ -17,7 +17,7 @@ from converter.errors import ConversionError
 from converter.index import Index
 from converter.journal import Journal
 from converter.plan import SplitPlan
-from converter.progress import Step
+from converter.progress import Progress, Step
 from converter.shards import (
     TEMPORARY_SUFFIX,
     VALIDATE_LEVELS,
@@ -99,21 +99,42 @@ def _renumbered(numbers: list[int]) -> tuple[list[int], list[int]]:
     return used, [position[number] for number in numbers]
 
 
-def reusable_shards(job: ShardJob, journal: Journal, check_all: bool) -> list[str]:
-    """Returns the shards of earlier runs that hold what this run would write.
-
-    Each must have its journaled length. Those written since the last orderly stop are read and
-    compared with their journaled sha256, and with `check_all` every one is.
-    """
-    good = []
+def kept_shards(job: ShardJob, journal: Journal) -> list[str]:
+    """Returns the journaled shards that this run would write too and that have their length."""
+    kept = []
     for name, result in journal.shards.items():
         path = job.folder / name
-        if not job.settles(result) or not path.is_file() or path.stat().st_size != result.size:
-            continue
-        if (check_all or name in journal.unchecked) and file_sha256(path) != result.sha256:
-            continue
-        good.append(name)
-    return good
+        if job.settles(result) and path.is_file() and path.stat().st_size == result.size:
+            kept.append(name)
+    return kept
+
+
+def reusable_shards(
+    job: ShardJob, journal: Journal, check_all: bool, workers: int, progress: Progress
+) -> list[str]:
+    """Returns the shards of earlier runs that hold what this run would write.
+
+    Those written since the last orderly stop are read and compared with their journaled sha256,
+    and with `check_all` every one is.
+    """
+    kept = kept_shards(job, journal)
+    doubtful = [name for name in kept if check_all or name in journal.unchecked]
+    if not doubtful:
+        return kept
+    damaged = set()
+    tasks = [(name, str(job.folder / name)) for name in doubtful]
+    with progress.step("Check", len(tasks), "shards") as step:
+        for name, digest in pool.run(_digest, tasks, workers):
+            if digest != journal.shards[name].sha256:
+                damaged.add(name)
+                progress.say(f"{name} is not as it was written; it is written anew")
+            step.advance(1, journal.shards[name].size)
+    return [name for name in kept if name not in damaged]
+
+
+def _digest(task: tuple[str, str]) -> tuple[str, str]:
+    name, path = task
+    return name, file_sha256(Path(path))
 
 
 def file_sha256(path: Path) -> str:

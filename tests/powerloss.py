@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-
 Entries = dict[str, tuple[int, bool]]
 """Inode number, and whether it is a folder, by name."""
 
@@ -79,7 +78,7 @@ class Disk:
         self._real[1](source, target, **options)
 
     def __enter__(self) -> Disk:
-        os.fsync, os.replace = self._fsync, self._replace
+        os.fsync, os.replace = self._fsync, self._replace  # type: ignore[assignment]
         return self
 
     def __exit__(

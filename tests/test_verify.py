@@ -119,17 +119,35 @@ def test_every_flipped_bit_of_a_shard_is_found_at_its_record(published: Path) ->
         damaged.unlink()
 
 
-def test_flipped_metadata_is_found_by_its_checksum(dataset: Path) -> None:
-    for name in ("features.json", "label.labels.txt", "SHA256SUMS"):
-        path = dataset / name
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
+def test_every_altered_byte_of_every_file_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+    monkeypatch.setattr("converter.pool.shut_down", lambda: None)
+    tiny = replace(TINY, images_per_class=1, validation=2, test=1, classes=1, width=8, height=8)
+    make_archives(tmp_path / "tars", tiny)
+    convert(tmp_path / "tars", tmp_path, workers=1, allow_incomplete=True)
+    folder = tmp_path / "imagenet2012" / "5.1.0"
+    verify(folder, workers=1).require_sound()
+    rng = random.Random(2)
+    files = sorted(folder.iterdir())
+    assert len(files) == 8
+    for path in files:
+        data = path.read_bytes()
+        step = max(1, len(data) // 900)  # of the longer files every few bytes
+        for place in range(0, len(data), step):
+            altered = bytearray(data)
+            altered[place] ^= 1 << rng.randrange(8)
+            path.write_bytes(altered)
+            with pytest.raises(VerificationError) as found:
+                verify(folder, workers=1).require_sound()
+            assert path.name in str(found.value) or path.name == "SHA256SUMS", (path.name, place)
+        for shorter in (data[:-1], data + b"\0"):
+            path.write_bytes(shorter)
+            with pytest.raises(VerificationError):
+                verify(folder, workers=1).require_sound()
         path.write_bytes(data)
-        with pytest.raises(VerificationError, match="SHA256SUMS"):
-            verify(dataset, workers=1).require_sound()
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
-    verify(dataset, workers=1).require_sound()
+    verify(folder, workers=1).require_sound()
 
 
 def write_records(path: Path, *records: tuple[str, int, bytes]) -> ReadTask:

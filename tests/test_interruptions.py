@@ -1,0 +1,243 @@
+"""Locks, clocks, space and sources that are not as a run left them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from converter import conversion, convert, pool
+from converter.demo import DemoSize, make_archives
+from converter.errors import NoSpaceError, ResumeError, SourceChangedError, SourceError
+from converter.plan import ShardLimits
+from converter.progress import PlainProgress
+from converter.report import Report, versions
+from converter.workspace import Workspace
+
+SIZE = DemoSize(
+    images_per_class=2, validation=12, test=4, classes=6, width=16, height=16, mean_bytes=700
+)
+LIMITS = ShardLimits(min_bytes=2000, max_bytes=4000)
+
+
+class Stopped(BaseException):
+    """The run ends here."""
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archives")
+    make_archives(folder, SIZE)
+    return folder
+
+
+def in_turn(function: Callable[[Any], Any], tasks: Any, workers: int) -> Iterator[Any]:
+    return map(function, tasks)
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "run", in_turn)
+
+
+def run(archives: Path, out: Path, **options: Any) -> Report:
+    settings = {"workers": 1, "allow_incomplete": True, "shard_limits": LIMITS, **options}
+    return convert(archives, out, **settings)
+
+
+def sums(out: Path) -> str:
+    return (out / "imagenet2012" / "5.1.0" / "SHA256SUMS").read_text(encoding="ascii")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    out = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "run", in_turn)
+        run(archives, out)
+    return sums(out)
+
+
+def stop_after(shards: int, then: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets something happen when so many shards are written."""
+
+    def run(function: Callable[[Any], Any], tasks: Any, workers: int) -> Iterator[Any]:
+        for number, task in enumerate(tasks):
+            if function.__name__ == "write_shard" and number == shards:
+                then()
+            yield function(task)
+
+    monkeypatch.setattr(pool, "run", run)
+
+
+def stop() -> None:
+    raise Stopped
+
+
+@pytest.fixture
+def halfway(archives: Path, tmp_path: Path) -> Path:
+    """An output of a run that ended without a word after four shards."""
+    out = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(4, stop, patch)
+        with pytest.raises(Stopped):
+            run(archives, out)
+    return out
+
+
+def a_dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.mark.parametrize("holder", ["dead", "reused", "another host", "junk", "unreadable"])
+def test_a_lock_that_nobody_holds_is_taken_over(
+    archives: Path, halfway: Path, undisturbed: str, holder: str
+) -> None:
+    lock = halfway / "imagenet2012" / ".imagenet-convert_5.1.0.lock"
+    lock.touch()
+    host = "elsewhere" if holder == "another host" else socket.gethostname()
+    pid = a_dead_process() if holder == "dead" else os.getpid()
+    note = json.dumps({"pid": pid, "host": host, "since": "2012-09-30T00:00:00Z"})
+    path = lock.with_name(lock.name + ".json")
+    path.write_bytes(b"\xff{" if holder == "junk" else note.encode())
+    if holder == "unreadable":
+        path.chmod(0)
+    assert run(archives, halfway).reused_images > 0
+    assert sums(halfway) == undisturbed
+    assert [entry.name for entry in lock.parent.iterdir()] == ["5.1.0"]
+
+
+def test_the_clock_does_not_matter(
+    archives: Path, halfway: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    year = 365 * 86400
+    real, jumps = time.time, iter(range(1, 10**6))
+    monkeypatch.setattr(time, "time", lambda: real() + year * (-1) ** next(jumps))
+    monkeypatch.setattr(time, "gmtime", lambda: time.struct_time((1970, 1, 1, 0, 0, 0, 3, 1, 0)))
+    report = run(archives, halfway)
+    assert sums(halfway) == undisturbed
+    assert 0 < report.seconds < 100
+    assert report.reused_images > 0
+
+
+def test_only_what_is_still_to_be_written_needs_space(
+    archives: Path, halfway: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = sum(
+        (halfway.parent / "x" / "imagenet2012" / "5.1.0" / name).stat().st_size
+        for name in _convert_elsewhere(archives, halfway.parent / "x")
+    )
+    done = sum(path.stat().st_size for path in Workspace(halfway, "5.1.0").dataset.iterdir())
+    assert 0 < done < whole
+    margin = conversion._METADATA_BYTES
+    usage = shutil.disk_usage(halfway)
+    free = whole - done + margin - 1
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=free))
+    with pytest.raises(NoSpaceError, match=f"{free + 1:,} bytes are needed and {free:,} are free"):
+        run(archives, halfway)
+    free += 1
+    assert run(archives, halfway).reused_images > 0
+    assert sums(halfway) == undisturbed
+
+
+def _convert_elsewhere(archives: Path, out: Path) -> list[str]:
+    run(archives, out)
+    return [line.split()[1] for line in sums(out).splitlines() if "tfrecord" in line]
+
+
+@pytest.mark.parametrize("package", ["imagenet-convert", "tensorflow-datasets"])
+def test_another_version_is_named(
+    archives: Path, halfway: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    now = {**versions(), package: "99.0"}
+    monkeypatch.setattr("converter.conversion.versions", lambda: now)
+    with pytest.raises(ResumeError, match=r"another version .*99\.0.* --restart"):
+        run(archives, halfway)
+
+
+def _grow(tar: Path) -> None:
+    with open(tar, "ab") as file:
+        file.write(bytes(512))
+
+
+def _cut(tar: Path) -> None:
+    os.truncate(tar, 2048)
+
+
+def _rewrite(tar: Path) -> None:
+    os.utime(tar, ns=(1, 1))
+
+
+def _replace(tar: Path) -> None:
+    tar.rename(tar.with_suffix(".old"))
+    tar.write_bytes(bytes(10240))
+
+
+@pytest.mark.parametrize("change", [_grow, _cut, _rewrite, _replace])
+def test_a_source_that_changes_while_it_is_read(
+    archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    shutil.copytree(archives, source)
+    tar = source / "ILSVRC2012_img_train.tar"
+    stop_after(2, lambda: change(tar), monkeypatch)
+    with pytest.raises(SourceChangedError, match=r"img_train.tar changed while it was converted"):
+        run(source, out)
+    assert not (out / "imagenet2012" / "5.1.0").exists()
+    monkeypatch.setattr(pool, "run", in_turn)
+    with pytest.raises((ResumeError, SourceError), match=r"another source|img_train.tar"):
+        run(source, out)
+
+
+def test_a_resumed_run_says_what_is_kept(
+    archives: Path, halfway: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(archives, halfway, progress=PlainProgress())
+    said = capsys.readouterr().err
+    assert "Check: 4 of 4 shards" in said
+    assert "Continuing: 4 of 10 shards are kept" in said
+
+
+def test_no_file_entries_left(archives: Path, tmp_path: Path, undisturbed: str) -> None:
+    image, disk = tmp_path / "image", tmp_path / "disk"
+    with open(image, "wb") as file:
+        file.truncate(32 << 20)
+    disk.mkdir()
+    make = ["mkfs.ext4", "-q", "-N", "48", str(image)]
+    mount = ["mount", "-o", "loop", str(image), str(disk)]
+    for command in (make, mount):
+        try:
+            done = subprocess.run(command, capture_output=True, check=False)
+        except FileNotFoundError:
+            pytest.skip(f"there is no {command[0]}")
+        if done.returncode:
+            pytest.skip("mounting an image of a disk needs root and loop devices")
+    try:
+        fillers = []
+        for number in range(100):  # leave room for the folders and some shards
+            fillers.append(disk / f"filler{number}")
+            try:
+                fillers[-1].touch()
+            except OSError:
+                break
+        for filler in fillers[:9]:
+            filler.unlink()
+        with pytest.raises(NoSpaceError, match=r"no file entries \(inodes\) are left"):
+            run(archives, disk)
+        for filler in fillers[9:-1]:
+            filler.unlink()
+        run(archives, disk)
+        assert sums(disk) == undisturbed
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
