@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from converter.errors import ConversionError, Interrupted
+from converter import osal
+from converter.errors import ConversionError, Interrupted, Terminated
 
 if TYPE_CHECKING:
     from converter.inspect import Inspection
@@ -235,7 +237,7 @@ def _carry_out(
             result = str(run(progress))
         except ConversionError as error:
             if verbose:
-                raise
+                traceback.print_exc()
             progress.fail(str(error))
             raise typer.Exit(error.exit_code) from None
         if show and not quiet:
@@ -244,7 +246,11 @@ def _carry_out(
 
 def main() -> None:
     """Runs the command and exits with its code."""
-    try:
-        app()
-    except KeyboardInterrupt:
-        sys.exit(Interrupted.exit_code)
+    with osal.stop_signals_raise(Interrupted, Terminated):
+        try:
+            app()
+        except Interrupted as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(error.exit_code)
+        finally:
+            osal.ignore_stop_signals()

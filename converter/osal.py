@@ -243,28 +243,39 @@ def ignore_stop_signals() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
+class _StopHandler:
+    """Raises at the first signal; those that follow are ignored, so that cleaning up can end."""
+
+    def __init__(self, kinds: dict[signal.Signals, type[BaseException]]) -> None:
+        self._kinds = kinds
+        self.called = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.called = True
+        for kind in self._kinds:
+            signal.signal(kind, signal.SIG_IGN)
+        raise self._kinds[signal.Signals(number)](
+            "interrupted. Run the same command again to continue."
+        )
+
+
 @contextlib.contextmanager
 def stop_signals_raise(
     on_interrupt: type[BaseException], on_terminate: type[BaseException]
 ) -> Iterator[None]:
     """Turns the first SIGINT or SIGTERM into an exception while the block runs.
 
-    Those that follow are ignored, so that the block can clean up. Outside of the main thread
-    nothing is changed.
+    Those that follow are ignored, until the end of the outermost such block. Outside of the main
+    thread nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    kinds = {signal.SIGINT: on_interrupt, signal.SIGTERM: on_terminate}
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        for kind in kinds:
-            signal.signal(kind, signal.SIG_IGN)
-        raise kinds[signal.Signals(number)]("interrupted before a shard was begun")
-
-    before = {number: signal.signal(number, handler) for number in kinds}
+    handler = _StopHandler({signal.SIGINT: on_interrupt, signal.SIGTERM: on_terminate})
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, usual in before.items():
-            signal.signal(number, usual)
+            if not (handler.called and isinstance(usual, _StopHandler)):
+                signal.signal(number, usual)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -164,3 +166,34 @@ def test_closed_stdout_does_not_matter(archives: Path, tmp_path: Path) -> None:
         )
     assert b"Traceback" not in result.stderr
     assert (tmp_path / "imagenet2012" / "5.1.0" / "SHA256SUMS").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", [["verify", "."], ["inspect", "--source", "."], ["--out", "o"]])
+def test_every_command_ends_when_it_is_interrupted(
+    tmp_path: Path, number: signal.Signals, command: list[str]
+) -> None:
+    """The moment is the import of numpy, which all need, long before any of them has an end."""
+    (tmp_path / "numpy.py").write_text(
+        f"import os, time\nos.kill(os.getpid(), {number:d})\ntime.sleep(60)\n", encoding="ascii"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "converter", *command],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 128 + number  # 130 and 143
+    assert "interrupted. Run the same command again to continue." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_verbose_shows_a_traceback_and_keeps_the_exit_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "converter", "verify", str(tmp_path), "--verbose"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert "Traceback" in done.stderr
+    assert "error: no imagenet2012 dataset in" in done.stderr

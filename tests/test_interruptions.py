@@ -214,7 +214,7 @@ def test_no_file_entries_left(archives: Path, tmp_path: Path, undisturbed: str) 
     with open(image, "wb") as file:
         file.truncate(32 << 20)
     disk.mkdir()
-    make = ["mkfs.ext4", "-q", "-N", "48", str(image)]
+    make = ["mkfs.ext4", "-q", "-N", "64", str(image)]
     mount = ["mount", "-o", "loop", str(image), str(disk)]
     for command in (make, mount):
         try:

@@ -35,14 +35,17 @@ LIMITS = ShardLimits(min_bytes=3000, max_bytes=6000)
 DRIVER = """
 import os, sys
 from converter import convert, ConversionError
+from converter.errors import Interrupted, Terminated
+from converter.osal import stop_signals_raise
 from converter.plan import ShardLimits
 exec(os.environ.get("FAULT", ""))
-try:
-    convert(sys.argv[1], sys.argv[2], workers=int(sys.argv[3]), allow_incomplete=True,
-            shard_limits=ShardLimits(3000, 6000))
-except ConversionError as error:
-    print(error, file=sys.stderr)
-    sys.exit(error.exit_code)
+with stop_signals_raise(Interrupted, Terminated):
+    try:
+        convert(sys.argv[1], sys.argv[2], workers=int(sys.argv[3]), allow_incomplete=True,
+                shard_limits=ShardLimits(3000, 6000))
+    except ConversionError as error:
+        print(error, file=sys.stderr)
+        os._exit(error.exit_code)
 """
 KILL_AT = """
 from converter import osal
@@ -256,7 +259,7 @@ def test_killed_at_each_of_the_last_steps(archives: Path, tmp_path: Path, undist
         assert_goes_on(archives, out, undisturbed)
 
 
-@pytest.mark.parametrize("presses", [1, 3])
+@pytest.mark.parametrize("presses", [1, 3, 9])
 def test_interrupted_from_the_terminal(
     archives: Path, tmp_path: Path, undisturbed: str, presses: int
 ) -> None:
