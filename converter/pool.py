@@ -58,6 +58,8 @@ def run(
         yield from cast("Iterator[Result]", results)
     except BrokenProcessPool as error:
         raise WorkerDied(str(error).splitlines()[0]) from error
+    except SystemExit as error:  # a task that called sys.exit must not choose this exit code
+        raise WorkerDied(f"a task ended its process with code {error.code}") from error
 
 
 def shut_down() -> None:

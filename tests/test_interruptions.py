@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -164,6 +166,43 @@ def test_another_version_is_named(
     monkeypatch.setattr("converter.conversion.versions", lambda: now)
     with pytest.raises(ResumeError, match=r"another version .*99\.0.* --restart"):
         run(archives, halfway)
+
+
+def test_folder_fsync_where_there_is_none(
+    archives: Path, tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    run(archives, tmp_path)
+    assert sums(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("shape", ["symlinked", "relative", "with spaces", "long", "newline"])
+def test_odd_paths(
+    archives: Path, tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    monkeypatch.chdir(tmp_path)
+    place = {
+        "symlinked": tmp_path / "link",
+        "relative": Path("real") / ".." / "out",
+        "with spaces": tmp_path / " two  words " / "'$HOME'",
+        "long": tmp_path.joinpath(*["a" * 200] * 12),
+        "newline": tmp_path / "one\ntwo\u3042\udcff",
+    }[shape]
+    if shape == "symlinked":
+        place.symlink_to(real)
+    source = place / "source"
+    shutil.copytree(archives, source)
+    run(source, place)
+    assert sums(place) == undisturbed
 
 
 def _grow(tar: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from converter import convert
+from converter import convert, pool
 from converter.demo import DemoSize, make_archives
 from converter.errors import (
     CorruptImagesError,
@@ -244,19 +244,79 @@ def test_killed_at_a_named_step(
     assert_goes_on(archives, tmp_path, undisturbed)
 
 
-def test_killed_at_each_of_the_last_steps(archives: Path, tmp_path: Path, undisturbed: str) -> None:
-    """From the last shard over metadata and checksums to the final rename and the clean-up."""
-    steps = tmp_path / "steps"
+def durable_operations(archives: Path, folder: Path) -> int:
+    """Counts those of an undisturbed conversion."""
+    steps = folder / "steps"
     count = (
         KILL_AT.format(number=-1, inline=True)
         + f"import atexit; atexit.register(lambda: open({str(steps)!r}, 'w').write(str(count)))"
     )
-    start(archives, tmp_path / "counted", count, workers=1).communicate(timeout=60)
-    total = int(steps.read_text(encoding="ascii"))
+    start(archives, folder / "counted", count, workers=1).communicate(timeout=60)
+    return int(steps.read_text(encoding="ascii"))
+
+
+def test_killed_at_each_of_the_last_steps(archives: Path, tmp_path: Path, undisturbed: str) -> None:
+    """From the last shard over metadata and checksums to the final rename and the clean-up."""
+    total = durable_operations(archives, tmp_path)
     for number in range(total - 16, total + 1):
         out = tmp_path / str(number)
         assert kills(archives, out, number, inline=True), number
         assert_goes_on(archives, out, undisturbed)
+
+
+@pytest.mark.parametrize("before_the_end", [9, 6, 4, 2])
+def test_interrupted_while_it_publishes(
+    archives: Path, tmp_path: Path, undisturbed: str, before_the_end: int
+) -> None:
+    number = durable_operations(archives, tmp_path) - before_the_end
+    fault = KILL_AT.format(number=number, inline=True).replace(", 9)", ", 2)")
+    process = start(archives, tmp_path / "out", fault, workers=1)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode in (0, 130), said
+    assert process.returncode == 130 or (tmp_path / "out" / "imagenet2012" / "5.1.0").exists()
+    assert "Traceback" not in said
+    assert_goes_on(archives, tmp_path / "out", undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("call", "error", "code"),
+    [
+        ("pread64", "EIO", 3),
+        ("write", "ENOSPC", 4),
+        ("fsync", "EIO", 4),
+        ("fsync", "ENOSPC", 4),
+        ("rename", "EACCES", 4),
+        ("write", "EINTR", 0),
+    ],
+)
+def test_a_system_call_that_fails_in_a_worker(
+    archives: Path, tmp_path: Path, undisturbed: str, call: str, error: str, code: int
+) -> None:
+    if not shutil.which("strace"):
+        pytest.skip("there is no strace")
+    times = "3+" if code else "3+2"
+    inject = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(archives), "-e",
+              f"inject={call}:error={error}:when={times}"]  # fmt: skip
+    paths = [str(archives / name) for name in os.listdir(archives)]
+    work = Workspace(tmp_path, "5.1.0").dataset
+    paths += [str(work / f"{name}.tmp") for name in shard_names(undisturbed)]
+    for path in paths:
+        inject[5:5] = ["-P", path]
+    process = subprocess.Popen(
+        [*inject, sys.executable, "-c", DRIVER, str(archives), str(tmp_path), "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    _, said = process.communicate(timeout=200)
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    assert_goes_on(archives, tmp_path, undisturbed)
+
+
+def shard_names(sums: str) -> list[str]:
+    return [line.split()[1] for line in sums.splitlines() if "tfrecord" in line]
 
 
 @pytest.mark.parametrize("presses", [1, 3, 9])
@@ -298,6 +358,12 @@ def test_a_worker_killed_from_outside_costs_nothing(
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert sums(tmp_path) == undisturbed
+
+
+def test_a_task_never_chooses_the_exit_code(tmp_path: Path) -> None:
+    with pytest.raises(pool.WorkerDied, match="code 3"):
+        list(pool.run(sys.exit, [3], 1))
+    pool.shut_down()
 
 
 @pytest.mark.parametrize("death", ["os._exit(1)", "os.abort()"])
