@@ -34,6 +34,7 @@ class Validate(str, enum.Enum):
     decode = "decode"
     header = "header"
     off = "off"
+    digest = "digest"
 
 
 class OnCorrupt(str, enum.Enum):
@@ -87,7 +88,11 @@ def convert_command(
     workers: Workers = None,
     splits: Splits = None,
     validate: Annotated[
-        Validate, typer.Option(help="Decode each image, read its header only, or neither.")
+        Validate,
+        typer.Option(
+            help="Decode each image, read its header only, or neither; digest: decode only what "
+            "is not the official archive byte for byte."
+        ),
     ] = Validate.decode,
     on_corrupt: Annotated[
         OnCorrupt,

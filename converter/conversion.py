@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from converter import osal, pool, publish
 from converter.checksum import Checksum, check_archives
 from converter.errors import (
-    ConversionError,
-    CorruptImagesError,
     Interrupted,
     Terminated,
 )
 from converter.imagenet import SPLITS
 from converter.index import Index
 from converter.indexing import make_index
-from converter.journal import Journal, load_index, run_entry, save_index, stop_entry
+from converter.journal import Journal, load_index, save_index
 from converter.odd_images import convert_odd_images
 from converter.options import Options, StrPath
-from converter.output import require_space, write_durably
+from converter.output import write_durably
 from converter.plan import ShardLimits, SplitPlan, plan_split
 from converter.progress import Progress
+from converter.proof import begin_proof
 from converter.published import (
     REPORT_NAME,
     PublishedSplit,
@@ -35,10 +33,9 @@ from converter.published import (
 from converter.report import Report, make_report, versions
 from converter.shards import ShardResult
 from converter.sources.find import Found, find_archives
-from converter.work import ShardJob, file_sha256, kept_shards, reusable_shards, write_shards
+from converter.work import ShardJob, file_sha256
 from converter.workspace import Workspace
-
-_METADATA_BYTES = 1 << 20
+from converter.writing import written
 
 
 def convert(
@@ -65,7 +62,8 @@ def convert(
         out: a TFDS data_dir; by default `$TFDS_DATA_DIR` or `~/tensorflow_datasets`.
         workers: processes; by default one per CPU that this process may use.
         splits: of train, validation and test; by default train and validation, and test if found.
-        validate: decode (every coded bit is read), header, or off.
+        validate: decode (every coded bit is read), header, off, or digest: an archive whose
+            sha256 is the official one is not decoded, another one is.
         on_corrupt: fail (publish nothing), skip, or keep corrupt images.
         allow_incomplete: accept absent images, classes or splits; never a damaged archive.
         dry_run: index and plan, write nothing.
@@ -116,29 +114,24 @@ def _run(options: Options, progress: Progress) -> Report:
         existing = {} if options.restart else space.published()
         options, found = _without(existing, options, found, space)
         checksums = _checksums(options, found, progress)
-        index = _index(options, found, space, progress)
-        journal = _open_journal(options, index, space)
-        index = convert_odd_images(index, space.converted)
-        plans = make_plans(index, options.limits)
-        job = ShardJob(space.dataset, index, plans, options.validate, options.on_corrupt)
-        if existing:
-            space.take_back(job.places)
-        reused = reusable_shards(job, journal, options.verify_resume, options.workers, progress)
-        if journal.runs:
-            progress.say(f"Continuing: {len(reused):,} of {len(job.places):,} shards are kept")
-        _require_space(job, reused)
-        with _journaled(journal, job, options, reused):
-            seconds = _write(job, journal, reused, options.workers, progress)
-            shards = publish.shards_by_split(plans, journal.shards)
-            _refuse_corrupt(shards)
-            pool.shut_down()
-            publish.sweep(space.dataset, job.places)
-            publish.write_metadata(space.dataset, shards, existing)
-            publish.write_checksums(space.dataset, shards, _digests(space.final, existing))
+        with begin_proof(found.archives, options.validate, progress) as proof:
+            index = _index(options, found, space, progress)
+            journal = _open_journal(options, index, space)
+            index = convert_odd_images(index, space.converted)
+            plans = make_plans(index, options.limits)
+            job = ShardJob(space.dataset, index, plans, proof.levels, options.on_corrupt)
+            if existing:
+                space.take_back(job.places)
+            with written(job, journal, options, proof, progress) as made:
+                shards = publish.shards_by_split(plans, journal.shards)
+                publish.sweep(space.dataset, job.places)
+                publish.write_metadata(space.dataset, shards, existing)
+                publish.write_checksums(space.dataset, shards, _digests(space.final, existing))
         osal.ignore_stop_signals()
+        checksums = tuple(dict.fromkeys((*checksums, *proof.checksums)))
         joined_to = read_report(space.final) if existing else None
         report = make_report(space, options, index, shards, journal.runs, checksums, joined_to)
-        report = report.timed(began, seconds, [journal.shards[name] for name in reused])
+        report = report.timed(began, made.seconds, [journal.shards[name] for name in made.reused])
         write_durably(space.dataset / REPORT_NAME, report.to_json().encode("ascii"))
         if existing:
             space.join(job.places)
@@ -250,58 +243,3 @@ def _planned(plan: SplitPlan, shard: int) -> ShardResult:
         validate="",
         on_corrupt="",
     )
-
-
-def _require_space(job: ShardJob, reused: Sequence[str]) -> None:
-    done = set(reused)
-    todo = sum(job.file_size(name) for name in job.places if name not in done)
-    require_space(job.folder, todo + _METADATA_BYTES)
-
-
-def _write(
-    job: ShardJob, journal: Journal, reused: Sequence[str], workers: int, progress: Progress
-) -> float:
-    began = time.monotonic()
-    done = set(reused)
-    names = [name for name in job.places if name not in done]
-    images = sum(job.images(name) for name in job.places)
-    earlier = sum(job.images(name) for name in reused)
-    with progress.step("Shards", images, "images", earlier) as step:
-        write_shards(job, names, journal, workers, step)
-    return time.monotonic() - began
-
-
-@contextlib.contextmanager
-def _journaled(
-    journal: Journal, job: ShardJob, options: Options, reused: Sequence[str]
-) -> Iterator[None]:
-    """Keeps the run's history; an orderly end means that all journaled shards are sound."""
-    journal.add("run", run_entry({**options.reported(), "reused_shards": len(reused)}))
-    try:
-        yield
-    except Interrupted as error:
-        pool.shut_down()
-        journal.add("stop", stop_entry("interrupted"))
-        done = len(kept_shards(job, journal))
-        raise type(error)(
-            f"interrupted: {done:,} of {len(job.places):,} shards are done. "
-            "Run the same command again to continue."
-        ) from None
-    except ConversionError as error:
-        pool.shut_down()
-        with contextlib.suppress(ConversionError):  # the disk may be the very reason
-            journal.add("stop", stop_entry(str(error).splitlines()[0]))
-        raise
-    journal.add("stop", stop_entry("published"))
-
-
-def _refuse_corrupt(shards: Mapping[str, Sequence[ShardResult]]) -> None:
-    refused = [shard for results in shards.values() for shard in results if not shard.written]
-    corrupt = [image for shard in refused for image in shard.corrupt]
-    if corrupt:
-        listed = "\n".join(f"    {image}" for image in corrupt)
-        raise CorruptImagesError(
-            f"corrupt images: {len(corrupt):,}; nothing was published:\n{listed}\n"
-            "Run again with --on-corrupt skip (leave them out) or --on-corrupt keep (store them "
-            f"as they are): only the shards concerned ({len(refused):,}) are written anew."
-        )

@@ -12,6 +12,7 @@ from converter.errors import UsageError
 from converter.imagenet import EXPECTED_SPLITS, SPLITS
 from converter.plan import ShardLimits
 from converter.pool import default_workers
+from converter.proof import DIGEST
 from converter.shards import ON_CORRUPT, VALIDATE_LEVELS
 
 StrPath = str | os.PathLike[str]
@@ -78,7 +79,10 @@ class Options:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise UsageError(f"workers must be at least 1, not {self.workers}")
-        for field, allowed in (("validate", VALIDATE_LEVELS), ("on_corrupt", ON_CORRUPT)):
+        for field, allowed in (
+            ("validate", (*VALIDATE_LEVELS, DIGEST)),
+            ("on_corrupt", ON_CORRUPT),
+        ):
             if (value := getattr(self, field)) not in allowed:
                 raise UsageError(f"{field} must be one of {', '.join(allowed)}, not {value!r}")
         if self.splits is not None:

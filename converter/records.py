@@ -8,6 +8,7 @@ keys sorted, so that equal input gives equal bytes. Layouts follow TensorFlow's 
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,7 +51,12 @@ class Record:
     size: int
 
 
+_ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
+
+
 def _varint(value: int) -> bytes:
+    if 0 <= value < 0x80:
+        return _ONE_BYTE[value]
     out = bytearray()
     value &= (1 << 64) - 1
     while value > 0x7F:
@@ -61,7 +67,7 @@ def _varint(value: int) -> bytes:
 
 
 def _field(number: int, payload_size: int) -> bytes:
-    return _varint(number << 3 | 2) + _varint(payload_size)
+    return _ONE_BYTE[number << 3 | 2] + _varint(payload_size)
 
 
 def _entry(key: bytes, kind: int, payload_size: int) -> bytes:
@@ -73,17 +79,25 @@ def _entry(key: bytes, kind: int, payload_size: int) -> bytes:
     return _field(1, len(inner) + payload_size) + inner
 
 
+@functools.lru_cache(maxsize=256)
+def _name_entry(length: int) -> bytes:
+    return _entry(_FILE_NAME, 1, length)
+
+
+@functools.lru_cache(maxsize=2048)
+def _label_entry(label: int) -> bytes:
+    value = _varint(label)
+    return _entry(_LABEL, 3, len(value)) + value
+
+
 def frame_image(file_name: bytes, label: int, image: bytes) -> tuple[bytes, bytes]:
     """Returns what stands before and after the image's bytes in its framed TFRecord.
 
     The record is `before + image + after`: length and CRC, the serialized example, its CRC.
     """
-    value = _varint(label)
-    name = _entry(_FILE_NAME, 1, len(file_name)) + file_name
-    start = _entry(_IMAGE, 1, len(image))
-    tail = _entry(_LABEL, 3, len(value)) + value
-    features = len(name) + len(start) + len(image) + len(tail)
-    head = _field(1, features) + name + start
+    tail = _label_entry(label)
+    entries = _name_entry(len(file_name)) + file_name + _entry(_IMAGE, 1, len(image))
+    head = _field(1, len(entries) + len(image) + len(tail)) + entries
     size = _LENGTH.pack(len(head) + len(image) + len(tail))
     crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.value(head), image), tail)
     before = size + _CRC.pack(_mask(google_crc32c.value(size))) + head

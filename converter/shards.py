@@ -28,7 +28,8 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 VALIDATE_LEVELS: Final = ("off", "header", "decode")
 ON_CORRUPT: Final = ("fail", "skip", "keep")
 _READ_AHEAD_IMAGES: Final = 8
-_WRITE_BUFFER: Final = 1 << 20
+_WRITE_BUFFER: Final = 64 << 10
+"""Longer pieces go to the file past the buffer, without a copy."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,14 +39,14 @@ class ShardJob:
         folder: where the shards go.
         index: where the images lie.
         plans: the layout of each split.
-        validate: off, header or decode.
+        levels: how the images of each split are validated: off, header or decode.
         on_corrupt: fail, skip or keep.
     """
 
     folder: Path
     index: Index
     plans: tuple[SplitPlan, ...]
-    validate: str
+    levels: Mapping[str, str]
     on_corrupt: str
 
     @cached_property
@@ -69,7 +69,7 @@ class ShardJob:
             split=plan.split,
             files=tuple(self.index.files[number] for number in used),
             rows=rows,
-            validate=self.validate,
+            validate=self.levels[plan.split],
             on_corrupt=self.on_corrupt,
             parent=os.getpid(),
         )
@@ -88,7 +88,8 @@ class ShardJob:
         """Returns whether a shard of an earlier run is what this run would write."""
         if not result.written or result.name not in self.places:
             return False
-        if VALIDATE_LEVELS.index(result.validate) < VALIDATE_LEVELS.index(self.validate):
+        wanted = self.levels[result.split]
+        if VALIDATE_LEVELS.index(result.validate) < VALIDATE_LEVELS.index(wanted):
             return False
         return not result.corrupt or result.on_corrupt == self.on_corrupt
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from converter import conversion, convert, pool
+from converter import convert, pool, writing
 from converter.demo import DemoSize, make_archives
 from converter.errors import NoSpaceError, ResumeError, SourceChangedError, SourceError
 from converter.plan import ShardLimits
@@ -142,7 +142,7 @@ def test_only_what_is_still_to_be_written_needs_space(
     )
     done = sum(path.stat().st_size for path in Workspace(halfway, "5.1.0").dataset.iterdir())
     assert 0 < done < whole
-    margin = conversion._METADATA_BYTES
+    margin = writing._METADATA_BYTES
     usage = shutil.disk_usage(halfway)
     free = whole - done + margin - 1
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=free))
