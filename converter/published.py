@@ -77,11 +77,14 @@ def read_checksums(folder: Path) -> dict[str, str] | None:
 
 
 def seal(text: str) -> str:
-    """Returns the text of a JSON object with a last field, the sha256 of all before that field.
+    """Returns the indented text of a JSON object with a last field, the sha256 of all before it.
 
     The report holds times, so it cannot stand in SHA256SUMS, which is the same for the same data.
     """
-    body = text.rstrip().removesuffix("}").rstrip()
+    return _sealed(text.removesuffix("\n}"))
+
+
+def _sealed(body: str) -> str:
     return f'{body},\n  "{_SEAL}": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n'
 
 
@@ -92,7 +95,7 @@ def report_is_unaltered(folder: Path) -> bool:
     except FileNotFoundError:
         return True
     body = data.rpartition(b',\n  "%s": ' % _SEAL.encode())[0]
-    return data == seal(body.decode("ascii", "replace")).encode()
+    return data == _sealed(body.decode("ascii", "replace")).encode()
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
