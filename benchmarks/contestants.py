@@ -75,9 +75,9 @@ def make_material(folder: Path, size: DemoSize) -> Material:
     np.savez(
         places,
         paths=np.array([file.path for file in index.files]),
-        file=rows["file"],
-        offset=rows["offset"],
-        size=rows["size"],
+        files=rows["file"],
+        offsets=rows["offset"],
+        sizes=rows["size"],
     )
     archives = {"train": made.train, "validation": made.validation}
     sums = {split: _sha256(path) for split, path in archives.items()}

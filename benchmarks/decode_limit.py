@@ -41,7 +41,7 @@ def main(places_file: str, processes: int) -> None:
     with np.load(places_file) as saved:
         paths = saved["paths"].tolist()
         places = list(
-            zip(*(saved[name].tolist() for name in ("file", "offset", "size")), strict=True)
+            zip(*(saved[name].tolist() for name in ("files", "offsets", "sizes")), strict=True)
         )
     chunks = [places[start : start + _CHUNK] for start in range(0, len(places), _CHUNK)]
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
