@@ -191,7 +191,7 @@ def recognise(folder: Path, found: Survey) -> Recognised | str:
 
 
 def _splits_inside(folder: Path, depth: int = 2) -> tuple[str, ...]:
-    """Returns the splits of what lies in a class folder, or in one in it, as bad unpacking leaves."""
+    """Returns the splits of what lies in a class folder, or in one inside it."""
     found = survey(folder)
     if seen := splits_named([*found.images, *found.class_tars]):
         return seen
