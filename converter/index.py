@@ -119,13 +119,13 @@ def build_index(
 
 def _refuse_changed(files: Sequence[SourceFile]) -> None:
     """Raises that a file is not the same in two of the parts that lie in it."""
-    seen: set[str] = set()
+    seen: dict[str, tuple[int, int]] = {}
     for file in files:
-        if file.kind != FOLDER and file.path in seen:
+        state = file.size, file.mtime_ns
+        if file.kind != FOLDER and seen.setdefault(file.path, state) != state:
             raise SourceChangedError(
                 f"{printable(file.path)} changed while it was indexed; run again when it is whole"
             )
-        seen.add(file.path)
 
 
 def _patched(

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from converter import pool
+from converter.errors import DamagedImageError
 from converter.imagenet import CMYK_IMAGES, PNG_IMAGES, label_of_wnid, parse_image_name
 from converter.images import CorruptImage, cmyk_to_rgb, png_to_jpeg
 from converter.index import Index
@@ -94,10 +95,10 @@ def _convert_all(odd: list[_OddImage]) -> list[bytes]:
     results = []
     with quiet_tensorflow():
         for image in odd:
-            with ImageReader([image.file]) as reader:
-                data = reader.read(0, image.name, image.offset, image.size)
             try:
+                with ImageReader([image.file]) as reader:
+                    data = reader.read(0, image.name, image.offset, image.size)
                 results.append(_CONVERSIONS[image.name](data))
-            except CorruptImage:
+            except (CorruptImage, DamagedImageError):
                 results.append(b"")
     return results

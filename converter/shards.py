@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from converter import osal
-from converter.errors import printable
+from converter.errors import DamagedImageError, printable
 from converter.imagenet import image_name, wnids
 from converter.images import CorruptImage, ImageFacts, validate
 from converter.output import output_errors
@@ -195,7 +195,13 @@ class _Writer:
             osal.exit_if_orphaned(self.task.parent)
             for place in places[position + _READ_AHEAD_IMAGES :][:1]:
                 self.reader.will_need(*place)
-            data = self.reader.read(*places[position])
+            try:
+                data = self.reader.read(*places[position])
+            except DamagedImageError as error:
+                if self.task.on_corrupt == "keep":  # nobody knows the bytes that should be kept
+                    raise
+                self.corrupt.append(self._note(position, str(error)))
+                continue
             if self.task.trace:
                 Path(self.task.trace).write_bytes(b"%d" % position)
             if self._accepted(data, position):

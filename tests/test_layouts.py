@@ -31,6 +31,7 @@ from tests.world import (
     world,
     write,
 )
+from tests.zipmaker import zipped
 
 __all__ = ["in_this_process", "world"]  # fixtures
 
@@ -154,6 +155,38 @@ def links_that_lead_back(source: Path) -> None:
     (source / "train" / CLASSES[0] / CLASSES[0]).symlink_to("../../train/" + CLASSES[0])
     (source / "train" / "train").symlink_to("..")
     (source / "val" / "data").symlink_to(source)
+
+
+@layout
+def kaggles_zip(source: Path) -> None:
+    write(source, [("imagenet-object-localization-challenge.zip", zipped(kaggle(test=False)))])
+
+
+@layout
+def a_deflated_zip_that_was_streamed(source: Path) -> None:
+    members = [*in_class_folders(TRAIN, "a/b/train/"), *sorted_val("a/b/val/"), *JUNK]
+    write(source, [("mine.zip", zipped(members, deflate=True, streamed=True))])
+
+
+@layout
+def a_zip_of_the_official_tars(source: Path) -> None:
+    members = [
+        ("x/ILSVRC2012_img_train.tar", nested(TRAIN)),
+        ("x/ILSVRC2012_img_val.tar", tar(VAL)),
+    ]
+    write(source, [("tars.zip", zipped(members))])
+
+
+@layout
+def a_zip_of_class_tars_and_one_of_images(source: Path) -> None:
+    write(source, [("train.zip", zipped(CLASS_TARS, zip64=True))])
+    write(source, [("val.zip", zipped(VAL, deflate=True, folders=("val/",)))])
+
+
+@layout
+def a_zip_under_the_name_of_the_tar(source: Path) -> None:
+    write(source, [("ILSVRC2012_img_train.tar", zipped(in_class_folders(TRAIN)))])
+    write(source, [("ILSVRC2012_img_val.tar", zipped(VAL))])
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from converter.sources import folder, tar_layout
-from converter.sources.base import FOLDER, TAR, OpenPart, Part, Recognised
+from converter.sources import folder, tar_layout, zip_layout
+from converter.sources.base import FOLDER, TAR, ZIP, OpenPart, Part, Recognised
 
-_RECOGNISERS: Final[tuple[Callable[[Path], Recognised | str | None], ...]] = (tar_layout.recognise,)
+_RECOGNISERS: Final[tuple[Callable[[Path], Recognised | str | None], ...]] = (
+    zip_layout.recognise,
+    tar_layout.recognise,
+)
 """Asked in this order about a file: what it was taken for, why it cannot be, or None for "ask the
 next". Folders are recognised by `find.py`, since what is taken depends on what lies side by side.
 """
@@ -21,6 +24,7 @@ next". Folders are recognised by `find.py`, since what is taken depends on what 
 _OPENERS: Final[dict[str, Callable[[Part], OpenPart]]] = {
     TAR: tar_layout.OpenTar,
     FOLDER: folder.OpenFolder,
+    ZIP: zip_layout.OpenZip,
 }
 
 

@@ -11,8 +11,9 @@ from typing import Final
 
 from converter.errors import SourceChangedError, SourceReadError, printable
 from converter.osal import RandomReader
-from converter.sources.base import FOLDER, SourceFile
+from converter.sources.base import FOLDER, ZIP, SourceFile
 from converter.sources.folder import respelled
+from converter.sources.zip_layout import read_member
 
 _OPEN_AT_ONCE: Final = 24
 """Files that are kept open: a shard of class tars has images in a thousand."""
@@ -59,10 +60,13 @@ class ImageReader:
         Raises:
             SourceReadError: it cannot be read.
             SourceChangedError: the file is not what was indexed.
+            DamagedImageError: a zip notes another CRC for it.
         """
         file = self._files[number]
         path, start = place_of(file, name, offset)
         reader = self._opened(file, path, offset, size)
+        if file.kind == ZIP:
+            return read_member(reader, name, start, size)
         data = reader.read_at(start, size)
         if file.kind == FOLDER:
             self._open.pop(path).close()
