@@ -33,7 +33,7 @@ from converter.published import (
 )
 from converter.report import Report, make_report, versions
 from converter.shards import ShardResult
-from converter.sources.base import FOLDER
+from converter.sources.base import TAR
 from converter.sources.find import Found, find_sources
 from converter.work import ShardJob, file_sha256, reusable_shards, write_shards
 from converter.workspace import Workspace
@@ -191,7 +191,9 @@ def _find(options: Options, progress: Progress) -> Found:
 def _checksums(options: Options, found: Found, progress: Progress) -> tuple[Checksum, ...]:
     if not options.checksum:
         return ()
-    archives = [part.path for part in found.parts if part.kind != FOLDER]
+    archives = [part.path for part in found.parts if part.kind == TAR]
+    if len(archives) < len(found.parts):
+        progress.say("checksum: only tars are compared, since official digests are of tars")
     return check_archives(archives, options.workers, progress)
 
 

@@ -27,6 +27,7 @@ from converter.sources.reading import is_current
 JOURNAL: Final = "journal.jsonl"
 SAVED_INDEX: Final = "index.npz"
 _LONGEST_SHOWN: Final = 400
+_FIELDS: Final = {"index": "set of images: some were added, removed or rewritten; index"}
 
 
 class Journal:
@@ -111,10 +112,10 @@ class Journal:
             found = self.identity.get(field)
             if found != wanted:
                 before, now = _shown(found, wanted), _shown(wanted, found)
+                what = _FIELDS.get(field, field)
                 raise ResumeError(
                     f"the work folder {printable(str(self.path.parent))} was begun with another "
-                    f"{field} ({before}, now {now}). Run it as before, or start anew with "
-                    "--restart."
+                    f"{what} ({before}, now {now}). Run it as before, or start anew with --restart."
                 )
 
 
@@ -122,6 +123,8 @@ def _shown(value: Any, other: Any) -> str:
     """Returns the beginning of what a value has and another has not."""
     if isinstance(value, list) and isinstance(other, list):
         value = [entry for entry in value if entry not in other] or f"{len(value):,} entries"
+    if isinstance(value, dict) and isinstance(other, dict):
+        value = {key: entry for key, entry in value.items() if other.get(key) != entry}
     text = printable(str(value))
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from converter.errors import SourceError, printable
+from converter.errors import SourceError, SourceReadError, printable
 from converter.imagenet import OFFICIAL_ARCHIVES, SPLITS
 from converter.sources import folder as folders
 from converter.sources.base import Part, Recognised
@@ -135,15 +135,21 @@ def _nothing_found(
 
 
 def _named(place: Path) -> list[Verdict]:
+    try:
+        place.stat()
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise SourceError(f"--source {printable(str(place))} does not exist") from None
+        raise SourceReadError(
+            f"--source {printable(str(place))} cannot be looked at: {error.strerror}"
+        ) from error
     if place.is_dir():
         verdicts = _look_into(place, survey(place), set(), take_own=True)
         if not any(verdict.source or verdict.wrong for verdict in verdicts):
             why = _nothing_found([place], None, verdicts)
             verdicts.append(Verdict(str(place), None, why, wrong=True))
         return verdicts
-    if place.exists():
-        return [_judged(place, "is no ImageNet 2012 archive", wrong=True)]
-    raise SourceError(f"--source {printable(str(place))} does not exist")
+    return [_judged(place, "is no ImageNet 2012 archive", wrong=True)]
 
 
 def _default(place: Path, archives_by_content: bool) -> list[Verdict]:

@@ -116,7 +116,7 @@ def survey(folder: Path) -> Survey:
     found = Survey()
     for entry in _entries(folder):
         name = entry.name
-        if entry.is_dir():
+        if _is_folder(entry):
             kind = "class_folders" if parse_wnid(name) else "known"
             if kind == "known" and not is_known_folder(name):
                 kind = "others"
@@ -149,6 +149,13 @@ def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
             f"cannot look into {printable(str(folder))}: {error.strerror}; make it readable, or "
             "give another --source"
         ) from error
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def recognise(folder: Path, found: Survey) -> Recognised | str:

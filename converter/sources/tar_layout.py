@@ -31,7 +31,7 @@ def recognise(path: Path) -> Recognised | str:
     splits = splits_named(names)
     part = Part(str(path), is_patch=splits == ("test",) and is_patch(path.name))
     if any(name.split("/")[0] == KAGGLE_FOLDER for name in names):
-        return Recognised(part, "Kaggle's tree in a tar", splits or SPLITS, certain=False)
+        return Recognised(part, "Kaggle's tree in a tar", SPLITS, certain=False)
     if not splits:
         return identify(path, names)
     if any(is_class_tar(basename(name)) for name in names):
