@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,12 +41,12 @@ class Checksum:
 
 
 def check_archives(
-    archives: Mapping[str, str], workers: int, progress: Progress
+    archives: Sequence[str], workers: int, progress: Progress
 ) -> tuple[Checksum, ...]:
     """Reads each archive once and compares it with the official digests.
 
     Args:
-        archives: the split that each was taken for, by path.
+        archives: their paths.
         workers: how many are read at once.
         progress: shows how far it is.
 
@@ -55,7 +55,7 @@ def check_archives(
     """
     found = []
     with progress.step("Checksum", len(archives), "archives") as step:
-        for path, sha256, md5 in pool.run(_digest, list(archives), workers):
+        for path, sha256, md5 in pool.run(_digest, archives, workers):
             name = next(
                 (
                     official.name
@@ -67,7 +67,7 @@ def check_archives(
             )
             found.append(Checksum(path, sha256, name))
             step.advance(1, Path(path).stat().st_size)
-    return tuple(sorted(found, key=lambda checksum: list(archives).index(checksum.path)))
+    return tuple(sorted(found, key=lambda checksum: archives.index(checksum.path)))
 
 
 def _digest(path: str) -> tuple[str, str, str]:

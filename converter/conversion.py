@@ -14,7 +14,6 @@ from converter.errors import (
     Interrupted,
     Terminated,
 )
-from converter.imagenet import SPLITS
 from converter.index import Index
 from converter.indexing import make_index
 from converter.journal import Journal, load_index, save_index
@@ -32,7 +31,8 @@ from converter.published import (
 )
 from converter.report import Report, make_report, versions
 from converter.shards import ShardResult
-from converter.sources.find import Found, find_archives
+from converter.sources.base import TAR
+from converter.sources.find import Found, find_sources
 from converter.work import ShardJob, file_sha256
 from converter.workspace import Workspace
 from converter.writing import written
@@ -57,8 +57,8 @@ def convert(
     """Converts the ImageNet 2012 archives to the dataset that `tfds.load("imagenet2012")` finds.
 
     Args:
-        source: tar files, or folders that hold them; by default TFDS's manual folder under `out`
-            (`downloads/manual`), then the current folder.
+        source: archives, or folders of them or of images, in any layout that the README lists; by
+            default TFDS's manual folder under `out` (`downloads/manual`), then the current folder.
         out: a TFDS data_dir; by default `$TFDS_DATA_DIR` or `~/tensorflow_datasets`.
         workers: processes; by default one per CPU that this process may use.
         splits: of train, validation and test; by default train and validation, and test if found.
@@ -114,7 +114,7 @@ def _run(options: Options, progress: Progress) -> Report:
         existing = {} if options.restart else space.published()
         options, found = _without(existing, options, found, space)
         checksums = _checksums(options, found, progress)
-        with begin_proof(found.archives, options.validate, progress) as proof:
+        with begin_proof(found.sources, options.validate, progress) as proof:
             index = _index(options, found, space, progress)
             journal = _open_journal(options, index, space)
             index = convert_odd_images(index, space.converted)
@@ -143,14 +143,18 @@ def _run(options: Options, progress: Progress) -> Report:
 def _without(
     existing: Mapping[str, PublishedSplit], options: Options, found: Found, space: Workspace
 ) -> tuple[Options, Found]:
-    """Returns options and archives without the splits that the dataset has already."""
+    """Returns options and sources without the splits that the dataset has already."""
     if not existing:
         return options, found
-    archives = {path: split for path, split in found.archives.items() if split not in existing}
-    if not archives or any(split in existing for split in options.splits or ()):
+    wanted = tuple(split for split in found.splits if split not in existing)
+    if not wanted or any(split in existing for split in options.splits or ()):
         space.refuse_existing()
-    wanted = tuple(split for split in SPLITS if split in archives.values())
-    return replace(options, splits=wanted), replace(found, archives=archives)
+    left = tuple(
+        source
+        for source in found.sources
+        if not (source.certain and set(source.splits).issubset(existing))
+    )
+    return replace(options, splits=wanted), replace(found, sources=left)
 
 
 def _digests(final: Path, existing: Mapping[str, PublishedSplit]) -> dict[str, str]:
@@ -172,9 +176,9 @@ def _plan_only(options: Options, progress: Progress) -> Report:
 
 
 def _find(options: Options, progress: Progress) -> Found:
-    found = find_archives(options.source, options.out, options.splits)
-    for path, split in found.archives.items():
-        progress.say(f"{split:<11} {path}")
+    found = find_sources(options.source, options.out, options.splits)
+    for source in found.sources:
+        progress.say(f"{', '.join(source.splits):<11} {source.part.path} ({source.layout})")
     progress.say(f"{'output':<11} {options.out}")
     return found
 
@@ -182,12 +186,15 @@ def _find(options: Options, progress: Progress) -> Found:
 def _checksums(options: Options, found: Found, progress: Progress) -> tuple[Checksum, ...]:
     if not options.checksum:
         return ()
-    return check_archives(found.archives, options.workers, progress)
+    archives = [part.path for part in found.parts if part.kind == TAR]
+    if len(archives) < len(found.parts):
+        progress.say("checksum: only tars are compared, since official digests are of tars")
+    return check_archives(archives, options.workers, progress)
 
 
 def _index(options: Options, found: Found, space: Workspace, progress: Progress) -> Index:
     request = {
-        "archives": sorted(found.archives),
+        "sources": [[part.path, part.kind] for part in found.parts],
         "splits": options.splits and list(options.splits),
         "allow_incomplete": options.allow_incomplete,
     }

@@ -34,6 +34,10 @@ class SourceReadError(SourceError):
     """The system could not read the source (I/O error, permission, vanished file)."""
 
 
+class DamagedImageError(SourceError):
+    """The bytes of one image are not those that were put into its archive."""
+
+
 class SourceChangedError(SourceError):
     """A source is no longer the file that was indexed."""
 

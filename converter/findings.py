@@ -49,7 +49,14 @@ KINDS: Final = {
         "damaged archive ({count})",
         "download or copy the archive again; a damaged archive is never converted",
     ),
-    "unreadable": Kind(Severity.REFUSE, "not readable as ImageNet ({count})"),
+    "unreadable-folder": Kind(
+        Severity.REFUSE, "{count} folders that cannot be looked into; none is skipped in silence"
+    ),
+    "unsupported-archive": Kind(
+        Severity.REFUSE,
+        "{count} archives of a kind that cannot be read in place",
+        "unpack them with the program that made them, and give the folder",
+    ),
     "unknown-class": Kind(
         Severity.REFUSE,
         "this is not ILSVRC2012: {count} classes or images of classes that it does not have",
@@ -79,6 +86,11 @@ KINDS: Final = {
     "conflicting-duplicate": Kind(
         Severity.REFUSE, "{count} images found twice with different bytes"
     ),
+    "unread-duplicate": Kind(
+        Severity.REFUSE,
+        "{count} more images are found twice, too many to compare them all",
+        "give only one of the sources that hold them",
+    ),
     "extra-images": Kind(Severity.REFUSE, "more images than ILSVRC2012 has"),
     "missing-split": Kind(
         Severity.MISSING,
@@ -105,6 +117,16 @@ KINDS: Final = {
         Severity.NOTE, "{count} names in another spelling, stored under the official one"
     ),
     "junk": Kind(Severity.NOTE, "{count} files that are no images, ignored"),
+    "patched": Kind(
+        Severity.NOTE, "{count} test images replaced by those of the patch of October 10, 2019"
+    ),
+    "other-image": Kind(Severity.NOTE, "{count} images that are not ImageNet's, ignored"),
+    "not-looked-into": Kind(
+        Severity.NOTE, "{count} folders and archives under other names, not looked into"
+    ),
+    "read-once": Kind(
+        Severity.NOTE, "{count} folders or archives that are reached in several ways, read once"
+    ),
     "special": Kind(Severity.NOTE, "{count} links or special members, ignored"),
     "no-end-marker": Kind(
         Severity.NOTE, "archives without an end-of-archive mark, all members whole: {count}"

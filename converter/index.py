@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from converter.class_counts import train_images
-from converter.errors import SourceError
+from converter.errors import SourceChangedError, SourceError, printable
 from converter.findings import Finding, Findings, Severity, describe
 from converter.imagenet import CLASSES, EXAMPLES, SPLITS, image_name, wnids
-from converter.osal import RandomReader
 from converter.scan import Rows, Scan
-from converter.sources.base import Part, SourceFile
+from converter.sources.base import FOLDER, Part, SourceFile
 from converter.sources.identify import download_state
+from converter.sources.reading import ImageReader, place_of
 
 _COMPARED_DUPLICATES = 20_000
 """Up to here both copies are read and compared; beyond, doubled images are refused unread."""
@@ -89,22 +89,25 @@ def build_index(
 
     Raises:
         SourceReadError: the system could not read a file while doubled images were compared.
+        SourceChangedError: a file changed while it was indexed.
     """
     findings = Findings()
-    numbers: dict[str, int] = {}
+    numbers: dict[SourceFile, int] = {}
     columns: dict[str, list[Rows]] = {}
+    patches: dict[str, list[Rows]] = {}
     for part, scan in sorted(scans, key=lambda pair: (pair[0].path, pair[0].start)):
         findings.update(scan.findings)
-        number = numbers.setdefault(part.path, len(numbers))
+        places = [numbers.setdefault(file, len(numbers)) for file in scan.files]
         for split, rows in scan.rows.items():
             if splits is None or split in splits:
-                rows["file"] = number
-                columns.setdefault(split, []).append(rows)
-    files = tuple(SourceFile.of(path) for path in numbers)
+                rows["file"] = np.array(places, np.int32)[rows["file"]]
+                (patches if part.is_patch else columns).setdefault(split, []).append(rows)
+    files = tuple(numbers)
+    _refuse_changed(files)
     joined: dict[str, Rows] = {}
     for split in SPLITS:
-        if split in columns:
-            rows = np.concatenate(columns.pop(split))
+        if split in columns or split in patches:
+            rows = _patched(split, columns.pop(split, []), patches.get(split, []), files, findings)
             rows = rows[np.lexsort((rows["offset"], rows["file"], rows["number"], rows["label"]))]
             joined[split] = _without_duplicates(split, rows, files, findings)
             _judge_completeness(split, joined[split], findings)
@@ -114,33 +117,67 @@ def build_index(
     return Index(files, joined, tuple(findings))
 
 
+def _refuse_changed(files: Sequence[SourceFile]) -> None:
+    """Raises that a file is not the same in two of the parts that lie in it."""
+    seen: dict[str, tuple[int, int]] = {}
+    for file in files:
+        state = file.size, file.mtime_ns
+        if file.kind != FOLDER and seen.setdefault(file.path, state) != state:
+            raise SourceChangedError(
+                f"{printable(file.path)} changed while it was indexed; run again when it is whole"
+            )
+
+
+def _patched(
+    split: str,
+    plain: Sequence[Rows],
+    patches: Sequence[Rows],
+    files: Sequence[SourceFile],
+    findings: Findings,
+) -> Rows:
+    """Returns all rows of a split, without those that a patch replaces."""
+    if not patches:
+        return np.concatenate(plain)
+    patch = np.concatenate(patches)
+    rows = np.concatenate([*plain, patch[:0]])
+    replaced = np.isin(rows["number"], patch["number"])
+    for row in rows[replaced]:
+        findings.add("patched", _placed(split, row, files))
+    return np.concatenate([rows[~replaced], patch])
+
+
 def _without_duplicates(
     split: str, rows: Rows, files: Sequence[SourceFile], findings: Findings
 ) -> Rows:
     same = (rows["label"][1:] == rows["label"][:-1]) & (rows["number"][1:] == rows["number"][:-1])
     doubled = np.flatnonzero(same) + 1
-    for count, position in enumerate(doubled.tolist()):
-        first, second = rows[position - 1], rows[position]
-        name = image_name(split, int(second["label"]), int(second["number"]))
-        places = " and ".join(
-            f"{files[int(row['file'])].path} at byte {int(row['offset'])}"
-            for row in (first, second)
-        )
-        equal = count < _COMPARED_DUPLICATES and _equal_bytes(first, second, files)
-        findings.add(
-            "identical-duplicate" if equal else "conflicting-duplicate", f"{name}: {places}"
-        )
+    with ImageReader(files) as reader:
+        for count, position in enumerate(doubled.tolist()):
+            pair = rows[position - 1], rows[position]
+            name = image_name(split, int(pair[1]["label"]), int(pair[1]["number"]))
+            if pair[0]["size"] != pair[1]["size"]:
+                kind = "conflicting-duplicate"
+            elif count >= _COMPARED_DUPLICATES:
+                kind = "unread-duplicate"
+            else:
+                data = [reader.read(*_where(row, name)) for row in pair]
+                kind = f"{'identical' if data[0] == data[1] else 'conflicting'}-duplicate"
+            places = " and ".join(_placed(split, row, files) for row in pair)
+            findings.add(kind, f"{name}: {places}")
     return np.delete(rows, doubled)
 
 
-def _equal_bytes(first: np.void, second: np.void, files: Sequence[SourceFile]) -> bool:
-    if first["size"] != second["size"]:
-        return False
-    contents = []
-    for row in (first, second):
-        with RandomReader(files[int(row["file"])].path) as reader:
-            contents.append(reader.read_at(int(row["offset"]), int(row["size"])))
-    return contents[0] == contents[1]
+def _where(row: np.void, name: str) -> tuple[int, str, int, int]:
+    """Returns the arguments that read an image."""
+    return int(row["file"]), name, int(row["offset"]), int(row["size"])
+
+
+def _placed(split: str, row: np.void, files: Sequence[SourceFile]) -> str:
+    """Returns how a message names the place of an image."""
+    name = image_name(split, int(row["label"]), int(row["number"]))
+    file = files[int(row["file"])]
+    path, offset = place_of(file, name, int(row["offset"]))
+    return path if file.kind == FOLDER else f"{path} at byte {offset}"
 
 
 def _judge_completeness(split: str, rows: Rows, findings: Findings) -> None:

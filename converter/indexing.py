@@ -1,10 +1,12 @@
-"""Makes the index: scans archives and the class tars inside them in parallel."""
+"""Makes the index: scans the sources, and what lies inside them, in parallel."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from converter import pool
+from converter.findings import Finding
 from converter.index import Index, build_index
 from converter.progress import Progress
 from converter.scan import Scan, scan_part
@@ -22,22 +24,50 @@ def make_index(
     workers: int,
     progress: Progress,
 ) -> Index:
-    """Scans the archives, then the class tars found inside, and joins what they hold.
+    """Scans the sources, then the archives and folders found inside, and joins what they hold.
 
     Args:
-        parts: the archives.
+        parts: the sources.
         splits: the wanted splits, None for all that are there.
         expected: the splits whose absence is a finding.
         workers: how many processes scan.
         progress: shows how far it is.
 
     Raises:
-        SourceReadError: the system could not read an archive.
+        SourceReadError: the system could not read a source.
+        SourceChangedError: a source changed meanwhile.
     """
-    outer = _scan(parts, workers, progress, "archives")
-    inner = [part for _, scan in outer for part in scan.inner]
-    nested = _scan(inner, workers, progress, "class tars") if inner else []
-    return build_index(outer + nested, splits, expected)
+    scanned: Scanned = []
+    seen: set[str] = set()
+    unit = "sources"
+    while parts:
+        parts, again = _unseen(parts, seen)
+        level = _scan(parts, workers, progress, unit) if parts else []
+        if again:
+            noted = Finding("read-once", len(again), tuple(part.path for part in again))
+            level.append((again[0], Scan({}, (), (noted,))))
+        scanned += level
+        parts = [inner for _, scan in level for inner in scan.inner]
+        unit = "parts"
+    return build_index(scanned, splits, expected)
+
+
+def _unseen(parts: Sequence[Part], seen: set[str]) -> tuple[list[Part], list[Part]]:
+    """Parts what is new from what links, or sources that overlap, lead to once more.
+
+    A place is kept under its own name rather than a link's; loops end here.
+    """
+    unseen, again = [], []
+    places = {part: os.path.realpath(part.path) for part in parts}
+    for part in sorted(parts, key=lambda part: places[part] != part.path):
+        if part.container or part.start:
+            unseen.append(part)
+        elif places[part] in seen:
+            again.append(part)
+        else:
+            seen.add(places[part])
+            unseen.append(part)
+    return unseen, again
 
 
 def _scan(parts: Sequence[Part], workers: int, progress: Progress, unit: str) -> Scanned:

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from converter import pool
-from converter.errors import SourceError, printable
+from converter.errors import SourceError
 from converter.findings import PLACES_KEPT, Finding, Severity, describe
 from converter.imagenet import EXAMPLES, EXPECTED_SPLITS
 from converter.indexing import make_index
 from converter.options import StrPath, absolute, default_out
 from converter.progress import Progress
-from converter.sources.find import find_archives
+from converter.sources.find import Verdict, find_sources
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Inspection:
     """What a source holds.
 
     Attributes:
-        archives: the split that each archive was taken for, by path.
+        verdicts: what every file and folder that was looked at was taken for, or why not.
         splits: the contents by split.
         findings: everything that was noticed, gravest first.
     """
 
-    archives: dict[str, str]
+    verdicts: tuple[Verdict, ...]
     splits: dict[str, SplitContents]
     findings: tuple[Finding, ...]
 
@@ -71,7 +71,7 @@ class Inspection:
         return json.dumps({**plain, "sound": self.sound}, indent=2, ensure_ascii=True)
 
     def __str__(self) -> str:
-        lines = [f"{split:<11} {printable(path)}" for path, split in self.archives.items()]
+        lines = [str(verdict) for verdict in self.verdicts]
         lines += ["", f"{'split':<11} {'images':>10} {'of':>10} {'classes':>8} {'bytes':>16}"]
         for split, found in self.splits.items():
             lines.append(
@@ -101,8 +101,8 @@ def inspect(
     """Indexes a source and judges it, as a conversion would.
 
     Args:
-        source: tar files, or folders that hold them; by default TFDS's manual folder under `out`,
-            then the current folder.
+        source: archives, or folders of them or of images; by default TFDS's manual folder under
+            `out`, then the current folder.
         out: a TFDS data_dir.
         workers: processes; by default one per CPU that this process may use.
         splits: the wanted splits; by default train and validation, and test if found.
@@ -111,7 +111,7 @@ def inspect(
     Raises:
         SourceError: nothing was found, or a file could not be read.
     """
-    found = find_archives(
+    found = find_sources(
         [absolute(path) for path in source],
         absolute(default_out() if out is None else out),
         splits,
@@ -135,4 +135,4 @@ def inspect(
         )
         for split, rows in index.splits.items()
     }
-    return Inspection(found.archives, contents, index.findings)
+    return Inspection(found.verdicts, contents, index.findings)

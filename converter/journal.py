@@ -23,9 +23,12 @@ from converter.index import Index
 from converter.output import output_errors, write_durably
 from converter.shards import ImageNote, ShardResult
 from converter.sources.base import SourceFile
+from converter.sources.reading import is_current
 
 JOURNAL: Final = "journal.jsonl"
 SAVED_INDEX: Final = "index.npz"
+_LONGEST_SHOWN: Final = 400
+_FIELDS: Final = {"index": "set of images: some were added, removed or rewritten; index"}
 
 
 class Journal:
@@ -113,11 +116,22 @@ class Journal:
         for field, wanted in identity.items():
             found = self.identity.get(field)
             if found != wanted:
+                before, now = _shown(found, wanted), _shown(wanted, found)
+                what = _FIELDS.get(field, field)
                 raise ResumeError(
                     f"the work folder {printable(str(self.path.parent))} was begun with another "
-                    f"{field} ({printable(str(found))}, now {printable(str(wanted))}). Run it as "
-                    "before, or start anew with --restart."
+                    f"{what} ({before}, now {now}). Run it as before, or start anew with --restart."
                 )
+
+
+def _shown(value: Any, other: Any) -> str:
+    """Returns the beginning of what a value has and another has not."""
+    if isinstance(value, list) and isinstance(other, list):
+        value = [entry for entry in value if entry not in other] or f"{len(value):,} entries"
+    if isinstance(value, dict) and isinstance(other, dict):
+        value = {key: entry for key, entry in value.items() if other.get(key) != entry}
+    text = printable(str(value))
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def _shard_result(plain: dict[str, Any]) -> ShardResult:
@@ -145,7 +159,10 @@ def save_index(folder: Path, index: Index, request: dict[str, Any]) -> None:
 
 
 def load_index(folder: Path, request: dict[str, Any]) -> Index | None:
-    """Returns the saved index where it was made for the same request and unchanged files."""
+    """Returns the saved index where it was made for the same request and unchanged files.
+
+    With folders it is always made anew: only a look at every file tells whether one has changed.
+    """
     path = folder / SAVED_INDEX
     try:
         with np.load(path, allow_pickle=False) as saved:
@@ -156,7 +173,7 @@ def load_index(folder: Path, request: dict[str, Any]) -> Index | None:
             Finding(found["kind"], found["count"], tuple(found["places"]))
             for found in about["findings"]
         )
-        unchanged = all(SourceFile.of(file.path) == file for file in files)
+        unchanged = all(is_current(file) for file in files)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Index(files, splits, findings) if unchanged and about["request"] == request else None

@@ -14,14 +14,15 @@ from typing import Final
 import numpy as np
 
 from converter import pool
+from converter.errors import DamagedImageError
 from converter.imagenet import CMYK_IMAGES, PNG_IMAGES, label_of_wnid, parse_image_name
 from converter.images import CorruptImage, cmyk_to_rgb, png_to_jpeg
 from converter.index import Index
-from converter.osal import RandomReader
 from converter.output import make_folder, write_durably
 from converter.quiet import quiet_tensorflow
 from converter.scan import Rows
 from converter.sources.base import SourceFile
+from converter.sources.reading import ImageReader
 
 _CONVERSIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     **dict.fromkeys(CMYK_IMAGES, cmyk_to_rgb),
@@ -33,7 +34,7 @@ _CONVERSIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
 class _OddImage:
     name: str
     row: int
-    path: str
+    file: SourceFile
     offset: int
     size: int
 
@@ -79,8 +80,8 @@ def _odd_images(index: Index) -> list[_OddImage]:
         row = _find(rows, label_of_wnid()[image.wnid or ""], image.number)
         if row is not None:
             at = rows[row]
-            path = index.files[int(at["file"])].path
-            found.append(_OddImage(name, row, path, int(at["offset"]), int(at["size"])))
+            file = index.files[int(at["file"])]
+            found.append(_OddImage(name, row, file, int(at["offset"]), int(at["size"])))
     return found
 
 
@@ -94,10 +95,10 @@ def _convert_all(odd: list[_OddImage]) -> list[bytes]:
     results = []
     with quiet_tensorflow():
         for image in odd:
-            with RandomReader(image.path) as reader:
-                data = reader.read_at(image.offset, image.size)
             try:
+                with ImageReader([image.file]) as reader:
+                    data = reader.read(0, image.name, image.offset, image.size)
                 results.append(_CONVERSIONS[image.name](data))
-            except CorruptImage:
+            except (CorruptImage, DamagedImageError):
                 results.append(b"")
     return results

@@ -38,7 +38,8 @@ class RandomReader:
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
         try:
             self._fd = os.open(self.path, flags)
-            self.size = os.fstat(self._fd).st_size
+            status = os.fstat(self._fd)
+            self.size, self.mtime_ns = status.st_size, status.st_mtime_ns
         except OSError as error:
             raise SourceReadError(
                 f"cannot open {printable(self.path)}: {error.strerror}"

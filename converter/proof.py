@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +17,10 @@ from typing import Final
 
 from converter.checksum import Checksum
 from converter.errors import printable
-from converter.imagenet import OFFICIAL_ARCHIVES, OfficialArchive
+from converter.imagenet import OFFICIAL_ARCHIVES, SPLITS, OfficialArchive
 from converter.osal import RandomReader
 from converter.progress import Progress
+from converter.sources.base import TAR, Recognised
 
 DIGEST: Final = "digest"
 _FALLBACK: Final = "decode"
@@ -69,44 +70,49 @@ class Proof:
 
 
 @contextlib.contextmanager
-def begin_proof(archives: Mapping[str, str], validate: str, progress: Progress) -> Iterator[Proof]:
+def begin_proof(
+    sources: Sequence[Recognised], validate: str, progress: Progress
+) -> Iterator[Proof]:
     """Begins to read the archives that may be official; what is unread at the end is left.
 
+    A split is left undecoded only where all that may hold images of it may be official archives.
+
     Args:
-        archives: the split that each was taken for, by path.
+        sources: what was found.
         validate: digest, decode, header or off; only for digest is anything read.
         progress: is told which splits are decoded because no official digest can be theirs.
     """
-    splits = dict.fromkeys(archives.values())
     if validate != DIGEST:
-        yield Proof(dict.fromkeys(splits, validate))
+        yield Proof(dict.fromkeys(SPLITS, validate))
         return
-    candidates = {path: _candidate(path, split) for path, split in archives.items()}
-    proof = Proof(dict.fromkeys(splits, _TRUSTED))
-    for path, split in archives.items():
-        if candidates[path] is None and proof.levels[split] == _TRUSTED:
-            proof.levels[split] = _FALLBACK
+    candidates = [(source, _candidate(source)) for source in sources]
+    proof = Proof(dict.fromkeys(SPLITS, _TRUSTED))
+    for source, official in candidates:
+        if official is None:
+            proof.levels.update(dict.fromkeys(source.splits, _FALLBACK))
             progress.say(
-                f"{printable(path)} has not the size of an official archive: every image of the "
-                f"{split} split is decoded instead"
+                f"{printable(source.part.path)} has not the size of an official archive: every "
+                f"image of the {', '.join(source.splits)} split is decoded instead"
             )
     stop = threading.Event()
-    with ThreadPoolExecutor(max_workers=max(1, len(archives))) as threads:
-        for path, split in archives.items():
-            official = candidates[path]
-            if official is not None and proof.levels[split] == _TRUSTED:
+    with ThreadPoolExecutor(max_workers=max(1, len(sources))) as threads:
+        for source, official in candidates:
+            if official is not None and proof.levels[official.split] == _TRUSTED:
+                path = source.part.path
                 pending = threads.submit(_sha256, path, stop)
-                proof._pending.append((path, split, official, pending))
+                proof._pending.append((path, official.split, official, pending))
         try:
             yield proof
         finally:
             stop.set()
 
 
-def _candidate(path: str, split: str) -> OfficialArchive | None:
-    size = Path(path).stat().st_size
+def _candidate(source: Recognised) -> OfficialArchive | None:
+    if source.part.kind != TAR or not source.certain or len(source.splits) != 1:
+        return None
+    size = Path(source.part.path).stat().st_size
     for official in OFFICIAL_ARCHIVES:
-        if official.split == split and official.sha256 and official.size in (size, None):
+        if official.split in source.splits and official.sha256 and official.size in (size, None):
             return official
     return None
 

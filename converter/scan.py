@@ -1,11 +1,15 @@
-"""Lists one part of a source and reads what its names say: one task per class tar.
+"""Lists one part of a source and reads what its names say: one task per class tar or folder.
 
 The result is compact columns, not an object per image, since train has 1,281,167 of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from array import array
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from posixpath import basename
 from typing import Final
 
@@ -23,20 +27,26 @@ from converter.imagenet import (
     parse_wnid,
     validation_labels,
 )
-from converter.osal import RandomReader
-from converter.sources.base import Part
-from converter.sources.tar import TarListing, list_members
+from converter.sources.base import FOLDER, Damage, Listing, OpenPart, Part, SourceFile
+from converter.sources.layouts import open_part
+from converter.sources.names import OFFICIAL_NAMES, is_class_tar, is_known_folder
 
 ROW: Final = np.dtype(
     [("label", "<i2"), ("number", "<i4"), ("file", "<i4"), ("offset", "<i8"), ("size", "<i8")]
 )
-"""One image: its label, the number in its name, and where its bytes lie (26 bytes)."""
+"""One image: its label, the number in its name, and where its bytes lie (26 bytes).
+
+`offset` is what the layout finds it by, see `sources.base.Listing`.
+"""
 
 Rows = npt.NDArray[np.void]
 
 _IMAGE_SUFFIXES: Final = (".jpeg", ".jpg", ".jpe", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 _ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz")
 _IMAGE_MAGIC: Final = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF")
+_NEARLY: Final = re.compile(r"n\d{8}[^\d]|ilsvrc2012", re.IGNORECASE | re.ASCII)
+"""How the name of an image begins that was an image of ImageNet before it was renamed."""
+_DAMAGE_KINDS: Final = {"unreadable": "unreadable-folder", "unsupported": "unsupported-archive"}
 
 
 @dataclass(frozen=True)
@@ -44,38 +54,45 @@ class Scan:
     """What one part holds.
 
     Attributes:
-        rows: the images found, by split; their `file` column is still zero.
-        inner: class tars found inside, to be scanned in turn.
+        rows: the images found, by split; their `file` counts in `files`.
+        inner: archives and folders found inside, to be scanned in turn.
         findings: what was noticed.
+        files: what the images are read from.
     """
 
     rows: dict[str, Rows]
     inner: tuple[Part, ...]
     findings: tuple[Finding, ...]
+    files: tuple[SourceFile, ...] = ()
 
 
 def scan_part(part: Part) -> Scan:
-    """Lists a part and sorts its members into images, class tars and strays.
+    """Lists a part and sorts its members into images, archives, folders and strays.
 
     Raises:
         SourceReadError: the system could not read the file.
     """
-    with RandomReader(part.path) as reader:
-        return _Scanner(part, reader).run(list_members(reader, part.start, part.end))
+    with closing(open_part(part)) as source:
+        if divided := source.divided():
+            return Scan({}, tuple(divided), ())
+        return _Scanner(part, source).run(source.listing())
 
 
 class _Scanner:
-    def __init__(self, part: Part, reader: RandomReader) -> None:
+    def __init__(self, part: Part, source: OpenPart) -> None:
         self._part = part
-        self._reader = reader
-        self._class = parse_wnid(basename(part.container or part.path.replace("\\", "/")))
-        self._columns: dict[str, list[tuple[int, int, int, int, int]]] = {}
+        self._source = source
+        around = basename(part.container or part.path.replace("\\", "/"))
+        self._class = parse_wnid(around) or part.wnid
+        self._in_folder = part.kind == FOLDER
+        self._columns: dict[str, array[int]] = {}
+        self._files: dict[SourceFile, int] = {}
         self._inner: list[Part] = []
         self._findings = Findings()
 
-    def run(self, listing: TarListing) -> Scan:
+    def run(self, listing: Listing) -> Scan:
         if listing.damage:
-            self._findings.add("damaged-archive", f"{self._part.place}: {listing.damage.message}")
+            self._damaged(listing.damage)
         elif not listing.has_end_marker:
             self._findings.add("no-end-marker", self._part.place)
         offsets, sizes = listing.offsets.tolist(), listing.sizes.tolist()
@@ -85,11 +102,19 @@ class _Scanner:
             if other.kind != "folder":
                 kind = "link" if parse_image_name(basename(other.name)) else "special"
                 self._note(kind, other.name, other.offset, other.kind)
-        rows = {split: np.array(found, ROW) for split, found in self._columns.items()}
-        return Scan(rows, tuple(self._inner), tuple(self._findings))
+            elif self._in_folder:
+                self._folder(other.name)
+        rows = {split: _rows(column) for split, column in self._columns.items()}
+        return Scan(rows, tuple(self._inner), tuple(self._findings), tuple(self._files))
+
+    def _damaged(self, damage: Damage) -> None:
+        kind = _DAMAGE_KINDS.get(damage.kind, "damaged-archive")
+        self._findings.add(kind, f"{self._part.place}: {damage.message}")
 
     def _note(self, kind: str, name: str, offset: int, why: str = "") -> None:
         place = f"{self._part.place}!{name} at byte {offset}"
+        if self._in_folder:
+            place = f"{self._part.path}/{name}"
         self._findings.add(kind, f"{place}: {why}" if why else place)
 
     def _member(self, name: str, offset: int, size: int) -> None:
@@ -106,8 +131,10 @@ class _Scanner:
             return
         if base != image.canonical:
             self._note("respelled-name", name, offset, f"stored as {image.canonical}")
-        row = (label, image.number, 0, offset, size)
-        self._columns.setdefault(image.split, []).append(row)
+        file, offset = self._source.located(name, image.canonical, offset, size)
+        number = self._files.setdefault(file, len(self._files))
+        column = self._columns.setdefault(image.split, array("q"))
+        column.extend((label, image.number, number, offset, size))
 
     def _label(self, image: ImageName, name: str, offset: int) -> int | None:
         if image.split == "train":
@@ -139,16 +166,50 @@ class _Scanner:
         lower = base.lower()
         if base.startswith("._") or "__MACOSX" in name.split("/"):
             self._note("junk", name, offset)
-        elif lower.endswith(".tar") and self._class is None and (wnid := parse_wnid(base)):
-            if wnid in label_of_wnid():
-                self._inner.append(Part(self._part.path, name, offset, offset + size))
-            else:
-                self._note("unknown-class", name, offset)
+        elif self._class is None and (is_class_tar(base) or base in OFFICIAL_NAMES):
+            self._archive(name, base, offset, size)
         elif lower.endswith(_ARCHIVE_SUFFIXES):
-            self._note("stray-archive", name, offset)
+            self._note("not-looked-into" if self._in_folder else "stray-archive", name, offset)
         elif lower.endswith(_IMAGE_SUFFIXES):
-            self._note("misspelled-name", name, offset)
-        elif self._reader.read_at(offset, 4).startswith(_IMAGE_MAGIC):
-            self._note("stray-image", name, offset)
+            self._other_image("misspelled-name", name, base, offset)
+        elif self._source.head(name, offset, size).startswith(_IMAGE_MAGIC):
+            self._other_image("stray-image", name, base, offset)
         else:
             self._note("junk", name, offset)
+
+    def _other_image(self, kind: str, name: str, base: str, offset: int) -> None:
+        """Notes an image that may be one of ImageNet's; in a folder others lie around."""
+        harmless = self._in_folder and self._class is None and not _NEARLY.match(base)
+        self._note("other-image" if harmless else kind, name, offset)
+
+    def _archive(self, name: str, base: str, offset: int, size: int) -> None:
+        wnid = parse_wnid(base)
+        if wnid is not None and wnid not in label_of_wnid():
+            self._note("unknown-class", name, offset)
+        elif wnid is None and self._in_folder:
+            self._note("not-looked-into", name, offset)  # it was looked at on its own
+        else:
+            self._enter(self._source.inside(name, offset, size), name, offset, wnid)
+
+    def _folder(self, name: str) -> None:
+        wnid = parse_wnid(name)
+        if wnid is not None and wnid not in label_of_wnid():
+            self._note("unknown-class", name, 0)
+        elif wnid is not None:
+            self._enter(self._source.inside(name, 0, 0), name, 0, wnid)
+        elif self._class is not None or not is_known_folder(name):
+            self._note("not-looked-into", name, 0)
+
+    def _enter(self, inside: Part | str, name: str, offset: int, wnid: str | None) -> None:
+        if isinstance(inside, str):
+            self._note("stray-archive", name, offset, inside)
+        else:
+            self._inner.append(replace(inside, wnid=wnid, is_patch=self._part.is_patch))
+
+
+def _rows(column: Sequence[int]) -> Rows:
+    table = np.array(column, np.int64).reshape(-1, len(ROW.names or ()))
+    rows = np.empty(len(table), ROW)
+    for place, name in enumerate(ROW.names or ()):
+        rows[name] = table[:, place]
+    return rows

@@ -10,19 +10,19 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from converter import osal
-from converter.errors import SourceChangedError, SourceReadError, printable
+from converter.errors import DamagedImageError, printable
 from converter.imagenet import image_name, wnids
 from converter.images import CorruptImage, ImageFacts, validate
-from converter.osal import RandomReader
 from converter.output import output_errors
 from converter.records import FRAMING_BYTES, frame_image
 from converter.scan import Rows
 from converter.sources.base import SourceFile
+from converter.sources.reading import ImageReader, place_of
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 VALIDATE_LEVELS: Final = ("off", "header", "decode")
@@ -71,7 +71,7 @@ class ImageNote:
         wnid: its class, nothing in the test split.
         reason: what is wrong, or the format.
         path: the file that holds it.
-        offset: where its bytes begin there.
+        offset: where in it, in bytes.
     """
 
     split: str
@@ -82,7 +82,8 @@ class ImageNote:
     offset: int
 
     def __str__(self) -> str:
-        return printable(f"{self.file_name} ({self.path} at byte {self.offset}): {self.reason}")
+        place = f"{self.path} at byte {self.offset}" if self.offset else self.path
+        return printable(f"{self.file_name} ({place}): {self.reason}")
 
 
 @dataclass(frozen=True)
@@ -125,50 +126,27 @@ def write_shard(task: ShardTask) -> ShardResult:
     """
     target = Path(task.folder, task.name)
     temporary = Path(task.folder, task.name + TEMPORARY_SUFFIX)
-    with contextlib.ExitStack() as stack:
-        readers = [stack.enter_context(_open_unchanged(file)) for file in task.files]
-        with output_errors(target):
-            try:
-                result = _Writer(task, readers).write(temporary)
-                _check_unchanged(task.files)
-                if result.written:
-                    osal.exit_if_orphaned(task.parent)
-                    osal.replace(temporary, target)
-                    osal.fsync_folder(target.parent)
-                else:
-                    temporary.unlink()
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    temporary.unlink()
-                raise
-    return result
-
-
-def _open_unchanged(file: SourceFile) -> RandomReader:
-    _check_unchanged((file,))
-    return RandomReader(file.path)
-
-
-def _check_unchanged(files: tuple[SourceFile, ...]) -> None:
-    for file in files:
+    with ImageReader(task.files) as reader, output_errors(target):
         try:
-            now = SourceFile.of(file.path)
-        except OSError as error:
-            raise SourceReadError(
-                f"{printable(file.path)} was indexed and is now gone: {error.strerror}"
-            ) from error
-        if now != file:
-            raise SourceChangedError(
-                f"{printable(file.path)} changed while it was converted "
-                f"(size {file.size:,} to {now.size:,}, or its time); put the indexed file back, "
-                "or start anew with --restart"
-            )
+            result = _Writer(task, reader).write(temporary)
+            reader.require_unchanged()
+            if result.written:
+                osal.exit_if_orphaned(task.parent)
+                osal.replace(temporary, target)
+                osal.fsync_folder(target.parent)
+            else:
+                temporary.unlink()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+    return result
 
 
 @dataclass
 class _Writer:
     task: ShardTask
-    readers: list[RandomReader]
+    reader: ImageReader
     corrupt: list[ImageNote] = field(default_factory=list)
     unusual: list[ImageNote] = field(default_factory=list)
 
@@ -209,46 +187,35 @@ class _Writer:
     def _images(self) -> Iterator[tuple[str, int, bytes]]:
         rows = self.task.rows
         columns = [rows[name].tolist() for name in ("label", "number", "file", "offset", "size")]
-        places = list(zip(*columns[2:], strict=True))
-        for number, offset, size in places[:_READ_AHEAD_IMAGES]:
-            self.readers[number].will_need(offset, size)
-        for position, (label, image_number) in enumerate(zip(*columns[:2], strict=True)):
+        labels, numbers, files, offsets, sizes = columns
+        names = [image_name(self.task.split, *pair) for pair in zip(labels, numbers, strict=True)]
+        places = list(zip(files, names, offsets, sizes, strict=True))
+        for place in places[:_READ_AHEAD_IMAGES]:
+            self.reader.will_need(*place)
+        for position, label in enumerate(labels):
             osal.exit_if_orphaned(self.task.parent)
-            for number, offset, size in places[position + _READ_AHEAD_IMAGES :][:1]:
-                self.readers[number].will_need(offset, size)
-            name = image_name(self.task.split, label, image_number)
-            number, offset, size = places[position]
-            note = ImageNote(
-                split=self.task.split,
-                file_name=name,
-                wnid=wnids()[label] if label >= 0 else "",
-                reason="",
-                path=self.readers[number].path,
-                offset=offset,
-            )
-            data = self._read(note, self.readers[number], size)
+            for place in places[position + _READ_AHEAD_IMAGES :][:1]:
+                self.reader.will_need(*place)
+            try:
+                data = self.reader.read(*places[position])
+            except DamagedImageError as error:
+                if self.task.on_corrupt == "keep":  # nobody knows the bytes that should be kept
+                    raise
+                self.corrupt.append(self._note(position, str(error)))
+                continue
             if self.task.trace:
                 Path(self.task.trace).write_bytes(b"%d" % position)
-            if self._accepted(data, note, position in self.task.deadly):
-                yield name, label, data
+            if self._accepted(data, position):
+                yield names[position], label, data
 
-    def _read(self, note: ImageNote, reader: RandomReader, size: int) -> bytes:
-        data = reader.read_at(note.offset, size)
-        if len(data) != size:
-            raise SourceChangedError(
-                f"{printable(note.path)} ends at byte {note.offset + len(data)}, inside "
-                f"{note.file_name}, which was indexed with {size:,} bytes"
-            )
-        return data
-
-    def _accepted(self, data: bytes, note: ImageNote, deadly: bool) -> bool:
+    def _accepted(self, data: bytes, position: int) -> bool:
         try:
-            facts = self._validated(data, deadly)
+            facts = self._validated(data, position in self.task.deadly)
         except CorruptImage as error:
-            self._note(self.corrupt, note, str(error))
+            self.corrupt.append(self._note(position, str(error)))
             return self.task.on_corrupt == "keep"
         if facts and (facts.format != "JPEG" or facts.mode == "CMYK"):
-            self._note(self.unusual, note, f"{facts.format} {facts.mode}")
+            self.unusual.append(self._note(position, f"{facts.format} {facts.mode}"))
         return True
 
     def _validated(self, data: bytes, deadly: bool) -> ImageFacts | None:
@@ -258,6 +225,10 @@ class _Writer:
             raise CorruptImage("the image is empty")
         return None if self.task.validate == "off" else validate(data, self.task.validate)
 
-    @staticmethod
-    def _note(notes: list[ImageNote], note: ImageNote, reason: str) -> None:
-        notes.append(replace(note, reason=reason))
+    def _note(self, position: int, reason: str) -> ImageNote:
+        row = self.task.rows[position]
+        label = int(row["label"])
+        name = image_name(self.task.split, label, int(row["number"]))
+        path, offset = place_of(self.task.files[int(row["file"])], name, int(row["offset"]))
+        wnid = wnids()[label] if label >= 0 else ""
+        return ImageNote(self.task.split, name, wnid, reason, path, offset)

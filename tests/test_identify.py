@@ -18,7 +18,7 @@ from converter import checksum
 from converter.cli import app
 from converter.imagenet import OfficialArchive, numbered_name, train_name, wnids
 from tests.tarmaker import nested, tar
-from tests.test_imperfect import INCOMPLETE, VAL, World, in_this_process, jpeg, world
+from tests.world import INCOMPLETE, VAL, World, in_this_process, jpeg, world
 
 __all__ = ["in_this_process", "world"]  # fixtures
 

@@ -5,7 +5,6 @@ The rows are those of the README's table; what TFDS does with them is said there
 
 from __future__ import annotations
 
-import io
 import resource
 import subprocess
 import sys
@@ -13,86 +12,24 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from PIL import Image
-from typer.testing import CliRunner
 
 from converter import convert
-from converter.cli import app
-from converter.imagenet import numbered_name, train_name, validation_labels, wnids
-from converter.records import parse_example, read_payloads
-from tests.tarmaker import BLOCK, Members, flip, header_of, nested, tar, zero
+from converter.imagenet import numbered_name, wnids
+from tests.tarmaker import BLOCK, flip, header_of, nested, tar, zero
+from tests.world import (
+    CLASSES,
+    INCOMPLETE,
+    MIDDLE,
+    TEST,
+    TRAIN,
+    VAL,
+    World,
+    in_this_process,
+    jpeg,
+    world,
+)
 
-
-def jpeg(shade: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("L", (8, 8), shade % 256).save(buffer, "JPEG")
-    return buffer.getvalue()
-
-
-CLASSES = wnids()[:3]
-TRAIN = {wnid: [(train_name(wnid, n), jpeg(n)) for n in (3, 14, 159)] for wnid in CLASSES}
-VAL = [(numbered_name("validation", n), jpeg(n)) for n in range(1, 13)]
-TEST = [(numbered_name("test", n), jpeg(n)) for n in range(1, 5)]
-INCOMPLETE = "--allow-incomplete"
-MIDDLE = numbered_name("validation", 6)
-
-
-class World:
-    """A folder with archives, and what the command makes of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.source, self.out = folder / "source", folder / "out"
-        self.source.mkdir()
-        self.put(train=nested(TRAIN), val=tar(VAL))
-
-    def put(self, **archives: bytes) -> None:
-        for name, data in archives.items():
-            (self.source / f"ILSVRC2012_img_{name}.tar").write_bytes(data)
-
-    def run(self, *options: str) -> tuple[int, str]:
-        arguments = ["--source", self.source, "--out", self.out, "--workers", "1", *options]
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        if result.exit_code == 0:
-            assert self.final.exists()
-        else:
-            assert not self.final.exists()
-            assert "Traceback" not in result.output
-        return result.exit_code, result.output
-
-    @property
-    def final(self) -> Path:
-        return self.out / "imagenet2012" / "5.1.0"
-
-    def records(self, split: str) -> dict[str, tuple[int, bytes]]:
-        found = {}
-        for path in self.final.glob(f"imagenet2012-{split}.*"):
-            with open(path, "rb") as file:
-                for record in map(parse_example, read_payloads(file)):
-                    found[record.file_name.decode()] = (record.label, record.image)
-        return found
-
-    def assert_right(self, val: Members = VAL, train: bool = True) -> None:
-        labels = validation_labels()
-        assert self.records("validation") == {
-            name: (labels[int(name[-13:-5]) - 1], data) for name, data in val
-        }
-        if train:
-            assert self.records("train") == {
-                name: (label, data)
-                for label, wnid in enumerate(CLASSES)
-                for name, data in TRAIN[wnid]
-            }
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starting processes for each of so many cases would take minutes; others test with them."""
-    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+__all__ = ["in_this_process", "world"]  # fixtures
 
 
 APPLE = ("._" + MIDDLE, b"\0\5\x16\7" + bytes(60))

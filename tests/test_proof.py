@@ -11,7 +11,7 @@ from converter import pool, proof
 from converter.errors import SourceReadError
 from converter.imagenet import OfficialArchive
 from tests.tarmaker import flip, header_of, nested, patched, tar
-from tests.test_imperfect import INCOMPLETE, TRAIN, VAL, World
+from tests.world import INCOMPLETE, TRAIN, VAL, World
 from tests.test_interruptions import in_turn
 
 GOOD = tar(VAL)

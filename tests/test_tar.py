@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.osal import RandomReader
-from converter.sources.tar import TarListing, list_members
+from converter.sources.base import Listing
+from converter.sources.tar import list_members
 from tests import tarmaker
 from tests.tarmaker import BLOCK, JUNK, V7_FORMAT, cut, flip, header_of, nested, patched, tar, zero
 
@@ -62,11 +63,11 @@ NEXT = header_of(GOOD, FILES[3][0])
 END = len(tar(FILES, end=False))
 
 
-def listing_of(data: bytes, start: int = 0, end: int | None = None) -> TarListing:
+def listing_of(data: bytes, start: int = 0, end: int | None = None) -> Listing:
     return list_members(Memory(data), start, end)
 
 
-def contents(listing: TarListing, data: bytes) -> Files:
+def contents(listing: Listing, data: bytes) -> Files:
     places = zip(listing.names, listing.offsets.tolist(), listing.sizes.tolist(), strict=True)
     return [(name, data[offset : offset + size]) for name, offset, size in places]
 
@@ -312,7 +313,7 @@ def test_a_long_name_is_shortened_in_messages() -> None:
     assert len(damage.message) < 500
 
 
-def peak_of_listing(data: bytes) -> tuple[int, TarListing]:
+def peak_of_listing(data: bytes) -> tuple[int, Listing]:
     tracemalloc.start()
     listing = listing_of(data)
     _, peak = tracemalloc.get_traced_memory()
@@ -376,7 +377,7 @@ def places_in(data: bytes) -> st.SearchStrategy[list[int]]:
     return st.lists(place, min_size=3, max_size=3)
 
 
-def is_honest(listing: TarListing, data: bytes, start: int, end: int, tar_format: int) -> bool:
+def is_honest(listing: Listing, data: bytes, start: int, end: int, tar_format: int) -> bool:
     """Whether the range is, but for padding, what an archive of the listed files must be."""
     plain = bytearray(data[start:end])
     for place, size in zip(listing.offsets.tolist(), listing.sizes.tolist(), strict=True):
@@ -386,12 +387,12 @@ def is_honest(listing: TarListing, data: bytes, start: int, end: int, tar_format
     return plain[: len(honest)] == honest and not any(plain[len(honest) :])
 
 
-def is_intact(listing: TarListing, data: bytes, files: Files) -> bool:
+def is_intact(listing: Listing, data: bytes, files: Files) -> bool:
     """Whether every listed file is one of these, byte for byte."""
     return all(found in files for found in contents(listing, data))
 
 
-def judge(data: bytes, start: int, end: int, kind: str, files: Files, how: str) -> TarListing:
+def judge(data: bytes, start: int, end: int, kind: str, files: Files, how: str) -> Listing:
     """Asserts what every reading of a mutated archive must be."""
     tar_format, _ = ARCHIVES[kind]
     listing = listing_of(data, start, end)

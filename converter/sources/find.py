@@ -1,4 +1,10 @@
-"""Finds the archives: by their official names, else by what the tars in a folder hold."""
+"""Finds the sources: what was named, else what has an official name in the default places.
+
+Nothing is taken on a guess. In a folder that was named, images, class folders and class tars under
+ImageNet's names count, archives by what they hold, and folders of ImageNet's usual trees are
+looked into. Where a split lies there in several ways, the official archive is used; without one
+the person has to say which. What is named in so many words is joined.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +12,59 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from posixpath import basename
 
 from converter.errors import SourceError, SourceReadError, printable
-from converter.imagenet import OFFICIAL_ARCHIVES, parse_image_name, parse_wnid
-from converter.osal import RandomReader
-from converter.sources.base import Part
-from converter.sources.identify import identify, partial_downloads
-from converter.sources.tar import list_members
+from converter.imagenet import OFFICIAL_ARCHIVES, SPLITS
+from converter.sources import folder as folders
+from converter.sources.base import Part, Recognised
+from converter.sources.folder import Survey, survey
+from converter.sources.identify import partial_downloads
+from converter.sources.layouts import recognise_file
+from converter.sources.names import OFFICIAL_NAMES, is_official
 
-_PEEKED_MEMBERS = 64
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a file or folder that was looked at.
+
+    Attributes:
+        path: absolute path.
+        source: what it was taken for, None where it is not used.
+        why: why it is not used.
+        wrong: whether that is an error, since it was named or has an official name.
+    """
+
+    path: str
+    source: Recognised | None
+    why: str = ""
+    wrong: bool = False
+
+    def __str__(self) -> str:
+        return printable(f"{self.path}: {self.source or f'not used, {self.why}'}")
 
 
 @dataclass(frozen=True)
 class Found:
-    """The archives that a conversion reads.
+    """What a conversion reads.
 
     Attributes:
-        archives: the split that each was taken for, by absolute path.
-        looked: the files and folders that were looked at, absolute.
+        sources: what was taken, each for what.
+        verdicts: all that was looked at.
     """
 
-    archives: dict[str, str]
-    looked: tuple[str, ...]
+    sources: tuple[Recognised, ...]
+    verdicts: tuple[Verdict, ...]
 
     @property
     def parts(self) -> list[Part]:
-        """The archives as parts to scan, in the order of their paths."""
-        return [Part(path) for path in sorted(self.archives)]
+        """The sources as parts to scan, in the order of their paths."""
+        return sorted((source.part for source in self.sources), key=lambda part: part.path)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that were seen."""
+        seen = {split for source in self.sources for split in source.splits}
+        return tuple(split for split in SPLITS if split in seen)
 
 
 def manual_folder(out: Path) -> Path:
@@ -41,8 +72,8 @@ def manual_folder(out: Path) -> Path:
     return out / "downloads" / "manual"
 
 
-def find_archives(source: Sequence[Path], out: Path, splits: Sequence[str] | None) -> Found:
-    """Finds the archives of the wanted splits.
+def find_sources(source: Sequence[Path], out: Path, splits: Sequence[str] | None) -> Found:
+    """Finds what holds the images of the wanted splits.
 
     Args:
         source: files and folders that the person named; none for the default places, which are
@@ -51,104 +82,167 @@ def find_archives(source: Sequence[Path], out: Path, splits: Sequence[str] | Non
         splits: the wanted splits, None for all that are there.
 
     Raises:
-        SourceError: nothing was found, a named file is no ImageNet archive, or a folder holds
-            several archives of one split and none has the official name.
+        SourceError: nothing was found, what was named is not ImageNet's, or a folder holds a
+            split several times and no official archive of it.
     """
-    places = [Path(place).absolute() for place in source]
-    if not places:
-        places = [manual_folder(out).absolute(), Path.cwd()]
-    archives: dict[str, str] = {}
-    for place in places:
-        found = _look_at(place, named=bool(source))
-        archives |= {path: split for path, split in found.items() if _wanted(split, splits)}
-        if archives and not source:
-            break
-    looked = tuple(os.fspath(place) for place in places)
-    if not archives:
-        raise SourceError(_nothing_found(looked, splits))
-    return Found(archives, looked)
+    if source:
+        places = [Path(place).absolute() for place in source]
+        verdicts = [verdict for place in places for verdict in _named(place)]
+        if wrong := [verdict.why for verdict in verdicts if verdict.wrong]:
+            raise SourceError("\n".join([*wrong, *_taken_lines(verdicts)]))
+    else:
+        manual = manual_folder(out).absolute()
+        places, verdicts = [manual, Path.cwd()], _default(manual, archives_by_content=True)
+        if not _sources(verdicts, splits):
+            verdicts += _default(Path.cwd(), archives_by_content=False)
+    sources = _sources(verdicts, splits)
+    if not sources:
+        raise SourceError(_nothing_found(places, splits, verdicts))
+    return Found(tuple(sources), tuple(verdicts))
 
 
-def _wanted(split: str, splits: Sequence[str] | None) -> bool:
-    return splits is None or split in splits
+def _sources(verdicts: Iterable[Verdict], splits: Sequence[str] | None) -> list[Recognised]:
+    found: dict[str, Recognised] = {}
+    for verdict in verdicts:
+        source = verdict.source
+        if source and (
+            splits is None or not source.certain or any(s in splits for s in source.splits)
+        ):
+            found.setdefault(source.part.path, source)
+    return list(found.values())
 
 
-def _nothing_found(looked: Iterable[str], splits: Sequence[str] | None) -> str:
+def _taken_lines(verdicts: Iterable[Verdict]) -> list[str]:
+    return [f"Taken: {verdict}" for verdict in verdicts if verdict.source]
+
+
+def _nothing_found(
+    places: Sequence[Path], splits: Sequence[str] | None, verdicts: Sequence[Verdict]
+) -> str:
     names = [
         archive.name
         for archive in OFFICIAL_ARCHIVES
-        if _wanted(archive.split, splits) and (splits or archive.split != "test")
+        if (splits is None or archive.split in splits) and (splits or archive.split != "test")
     ]
+    seen = "".join(f"\n    {verdict}" for verdict in verdicts)
     return (
-        f"no ImageNet archive found in: {', '.join(printable(place) for place in looked)}. "
-        f"Expected {' and '.join(names)}; name their folder with --source."
-        + "".join(partial_downloads(Path(place)) for place in looked)
+        f"no ImageNet archive found in: {', '.join(printable(str(place)) for place in places)}. "
+        f"Expected {' and '.join(names)}, or images or class folders under ImageNet's names; name "
+        "what holds them with --source."
+        + "".join(partial_downloads(place) for place in places)
+        + (f"\nLooked at:{seen}" if seen else "")
     )
 
 
-def _look_at(place: Path, named: bool) -> dict[str, str]:
-    if place.is_dir():
-        return _look_in_folder(place)
-    if place.exists():
-        return {os.fspath(place): _split_of(place, "is no ImageNet 2012 archive")}
-    if named:
-        raise SourceError(f"--source {printable(str(place))} does not exist")
-    return {}
-
-
-def _look_in_folder(folder: Path) -> dict[str, str]:
+def _named(place: Path) -> list[Verdict]:
     try:
-        tars = sorted(p for p in folder.iterdir() if p.name.lower().endswith(".tar"))
+        place.stat()
     except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise SourceError(f"--source {printable(str(place))} does not exist") from None
         raise SourceReadError(
-            f"cannot look into {printable(str(folder))}: {error.strerror}"
+            f"--source {printable(str(place))} cannot be looked at: {error.strerror}"
         ) from error
-    official = {tar.name: tar for tar in tars}
-    chosen: dict[str, list[Path]] = {}
+    if place.is_dir():
+        verdicts = _look_into(place, survey(place), set(), take_own=True)
+        if not any(verdict.source or verdict.wrong for verdict in verdicts):
+            why = _nothing_found([place], None, verdicts)
+            verdicts.append(Verdict(str(place), None, why, wrong=True))
+        return verdicts
+    return [_judged(place, "is no ImageNet 2012 archive", wrong=True)]
+
+
+def _default(place: Path, archives_by_content: bool) -> list[Verdict]:
+    """Looks at a place that nobody named: only official names and Kaggle's count."""
+    if not place.is_dir():
+        return []
+    found = survey(place)
+    if not archives_by_content:
+        found.archives = [name for name in found.archives if is_official(name)]
+    found.known = [name for name in found.known if is_official(name)]
+    verdicts = _look_into(place, found, set(), take_own=False)
+    if wrong := [verdict.why for verdict in verdicts if verdict.wrong]:
+        raise SourceError("\n".join(wrong))
+    return verdicts
+
+
+def _judged(path: Path, otherwise: str, wrong: bool) -> Verdict:
+    found = recognise_file(path)
+    if isinstance(found, Recognised):
+        return Verdict(str(path), found)
+    why = f"{printable(str(path))} {otherwise}: {found}." if wrong else found
+    return Verdict(str(path), None, why, wrong)
+
+
+def _look_into(folder: Path, found: Survey, seen: set[str], take_own: bool) -> list[Verdict]:
+    """Looks at what lies in a folder, and in the folders of ImageNet's usual trees below it.
+
+    Args:
+        folder: the folder.
+        found: its survey.
+        seen: real paths of the folders above, since links may lead back.
+        take_own: whether images, class folders and class tars that lie in it count.
+
+    Returns:
+        A verdict for the folder, where it is used or nothing in it is, and for what is in it.
+    """
+    seen.add(os.path.realpath(folder))
+    verdicts = []
+    own = folders.recognise(folder, found) if take_own else "no official name is in it"
+    if isinstance(own, Recognised):
+        verdicts.append(Verdict(str(folder), own))
+    for name in found.known:
+        if os.path.realpath(folder / name) not in seen:
+            below = folder / name
+            verdicts += _look_into(below, survey(below), seen, take_own=True)
+    preferred = _preferred(found.archives)
+    for name in found.archives:
+        if name in OFFICIAL_NAMES and name not in preferred:
+            verdicts.append(Verdict(str(folder / name), None, "a newer one of its split is here"))
+        else:
+            wrong = name in preferred
+            verdicts.append(_judged(folder / name, "is not what its name says", wrong))
+    verdicts = _settled(folder, verdicts, preferred)
+    if isinstance(own, str) and not any(verdict.source or verdict.wrong for verdict in verdicts):
+        verdicts.append(Verdict(str(folder), None, own))
+    return verdicts
+
+
+def _preferred(names: Sequence[str]) -> list[str]:
+    """Returns the official archive to use of each split."""
+    chosen: dict[str, str] = {}
     for archive in OFFICIAL_ARCHIVES:
-        if archive.name in official and archive.split not in chosen:
-            path = official[archive.name]
-            _split_of(path, "is not what its name says")
-            chosen[archive.split] = [path]
-    known = {archive.name for archive in OFFICIAL_ARCHIVES}
-    missing: dict[str, list[Path]] = {}
-    for tar in tars:
-        if (
-            tar.name not in known
-            and (split := _split_held(_first_members(tar)))
-            and split not in chosen
-        ):
-            missing.setdefault(split, []).append(tar)
-    for split, paths in missing.items():
-        if len(paths) > 1:
-            names = ", ".join(printable(path.name) for path in paths)
+        if archive.name in names:
+            chosen.setdefault(archive.split, archive.name)
+    return list(chosen.values())
+
+
+def _settled(folder: Path, verdicts: list[Verdict], preferred: Sequence[str]) -> list[Verdict]:
+    """Sets aside what the official archives of a folder make needless.
+
+    Raises:
+        SourceError: a split lies there several times, and which one is meant is not clear.
+    """
+    official = {str(folder / name) for name in preferred}
+    held = {s for v in verdicts if v.source and v.path in official for s in v.source.splits}
+    settled = []
+    for verdict in verdicts:
+        source = verdict.source
+        needless = source and verdict.path not in official and held.issuperset(source.splits)
+        if source and needless and not source.part.is_patch:
+            why = f"since the official archive of its split is beside it: {source}"
+            verdict = Verdict(verdict.path, None, why)
+        settled.append(verdict)
+    for split in SPLITS:
+        several = [
+            os.path.relpath(verdict.path, folder)
+            for verdict in settled
+            if (source := verdict.source) and split in source.splits and not source.part.is_patch
+        ]
+        if len(several) > 1:
             raise SourceError(
-                f"{printable(str(folder))} holds several archives of the {split} split ({names}) "
-                "and none has the official name: name the right one with --source"
+                f"{printable(str(folder))} holds several archives or folders of the {split} split "
+                f"({', '.join(map(printable, several))}) and none has the official name: name the "
+                "right one with --source (named one by one, several are joined)"
             )
-        chosen[split] = paths
-    return {os.fspath(path): split for split, paths in chosen.items() for path in paths}
-
-
-def _split_of(path: Path, otherwise: str) -> str:
-    names = _first_members(path)
-    split = _split_held(names)
-    if split is None:
-        raise SourceError(f"{printable(str(path))} {otherwise}: {identify(path, names)}.")
-    return split
-
-
-def _first_members(path: Path) -> list[str]:
-    with RandomReader(path) as reader:
-        return list_members(reader, limit=_PEEKED_MEMBERS).names
-
-
-def _split_held(names: Sequence[str]) -> str | None:
-    """Returns the split that the first members of a tar belong to, None where they show none."""
-    for name in names:
-        base = basename(name)
-        if base.lower().endswith(".tar") and parse_wnid(base):
-            return "train"
-        if image := parse_image_name(base):
-            return image.split
-    return None
+    return settled

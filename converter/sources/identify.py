@@ -16,8 +16,7 @@ _MAGIC: Final = (
     (b"BZh", "it is compressed with bzip2", "unpack it first: bunzip2"),
     (b"\xfd7zXZ\0", "it is compressed with xz", "unpack it first: unxz"),
     (b"\x28\xb5\x2f\xfd", "it is compressed with zstd", "unpack it first: unzstd"),
-    (b"PK\x03\x04", "it is a zip file", "unpack it first, and give the tars in it"),
-    (b"7z\xbc\xaf\x27\x1c", "it is a 7-Zip file", "unpack it first, and give the tars in it"),
+    (b"7z\xbc\xaf\x27\x1c", "it is a 7-Zip file", "unpack it first, and give the folder"),
     (b"\xff\xd8\xff", "it is a single JPEG image", "give the tar that holds the images"),
 )
 _PARTIAL_SUFFIXES: Final = (
@@ -44,8 +43,19 @@ def identify(path: Path, names: Sequence[str] = ()) -> str:
     """
     with RandomReader(path) as reader:
         head, size = reader.read_at(0, _HEAD), reader.size
+    return with_state(path, size, _kind(head, names))
+
+
+def with_state(path: Path, size: int, what: str) -> str:
+    """Returns the phrase, and how much of an official archive is there where that explains it.
+
+    Args:
+        path: the file.
+        size: its length in bytes.
+        what: what kind of file it is.
+    """
     state = download_state(path, size)
-    return f"{_kind(head, names)}{f'. {state}' if state else ''}"
+    return f"{what}. {state}" if state else what
 
 
 def _kind(head: bytes, names: Sequence[str]) -> str:

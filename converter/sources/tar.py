@@ -19,14 +19,13 @@ import re
 import tarfile
 import zlib
 from array import array
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from converter.errors import printable
 from converter.osal import RandomReader
+from converter.sources.base import Damage, Listing, OtherMember
 from converter.sources.tar_header import BLOCK, Header, parse_header, parse_pax
 
 _LONGEST_EXTENSION: Final = 1 << 20
@@ -57,61 +56,9 @@ _PLAIN_NUMBERS: Final = re.compile(
 """Mode, owner, group, size, time and checksum as nearly every writer spells them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Why an archive cannot be trusted past a place.
-
-    Attributes:
-        kind: not-tar, empty, bad-header, hole, truncated, trailing-data or unsupported.
-        offset: where, in bytes from the start of the file.
-        message: what, after which member, and how much of the archive was readable; ASCII.
-    """
-
-    kind: str
-    offset: int
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class OtherMember:
-    """A member that is no regular file.
-
-    Attributes:
-        name: as the archive spells it.
-        kind: symlink, hardlink, folder, device, fifo, sparse, volume label or `unknown type X`.
-        offset: where its header begins in the file.
-    """
-
-    name: str
-    kind: str
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class TarListing:
-    """What an archive holds, up to the first damage.
-
-    Attributes:
-        names: the regular files, in the archive's order and spelling; bytes that are not UTF-8
-            as surrogate escapes.
-        offsets: where each one's bytes begin in the file.
-        sizes: length of each in bytes.
-        others: members of other kinds.
-        damage: why what follows cannot be trusted, or None.
-        has_end_marker: whether the archive ends with two zero blocks, as it should.
-    """
-
-    names: list[str]
-    offsets: npt.NDArray[np.int64]
-    sizes: npt.NDArray[np.int64]
-    others: list[OtherMember]
-    damage: Damage | None
-    has_end_marker: bool
-
-
 def list_members(
     reader: RandomReader, start: int = 0, end: int | None = None, *, limit: int | None = None
-) -> TarListing:
+) -> Listing:
     """Lists the members of an archive, or of one that lies inside another.
 
     Args:
@@ -171,13 +118,13 @@ class _Walk:
         """What long names and pax headers say of the next member."""
         self._expecting = False
 
-    def run(self, limit: int | None) -> TarListing:
+    def run(self, limit: int | None) -> Listing:
         damage, marker = None, False
         try:
             marker = self._walk(limit)
         except _Damaged as found:
             damage = self._explain(found)
-        return TarListing(
+        return Listing(
             self._names,
             np.array(self._offsets, np.int64),
             np.array(self._sizes, np.int64),
