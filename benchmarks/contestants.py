@@ -17,7 +17,7 @@ from converter.imagenet import EXPECTED_SPLITS
 from converter.indexing import make_index
 from converter.progress import Progress
 from converter.published import REPORT_NAME
-from converter.sources.find import find_archives
+from converter.sources.find import find_sources
 
 HERE = Path(__file__).parent
 TFDS, DECODE_LIMIT, COPY_LIMIT = "TFDS", "decode limit", "copy limit"
@@ -67,7 +67,7 @@ def make_material(folder: Path, size: DemoSize) -> Material:
     """Makes archives in a folder, and indexes and digests them."""
     workers = pool.default_workers()
     made = make_archives(folder / "archives", size, workers=workers)
-    found = find_archives([folder / "archives"], folder, None)
+    found = find_sources([folder / "archives"], folder, None)
     index = make_index(found.parts, None, EXPECTED_SPLITS, workers, Progress())
     pool.shut_down()
     rows = np.concatenate(list(index.splits.values()))
