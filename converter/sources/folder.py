@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from converter import osal
 from converter.errors import SourceReadError, printable
 from converter.imagenet import SPLITS, parse_image_name, parse_wnid
 from converter.sources.base import (
@@ -221,7 +222,7 @@ class OpenFolder(OpenPart):
         try:
             for entry in _entries(self._part.path):
                 try:
-                    status = entry.stat()
+                    status = osal.status_of(entry)
                 except OSError as error:
                     kind = "a link that leads nowhere" if entry.is_symlink() else error.strerror
                     others.append(OtherMember(entry.name, str(kind), 0))
