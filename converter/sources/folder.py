@@ -191,7 +191,7 @@ def recognise(folder: Path, found: Survey) -> Recognised | str:
             f"no file in its class folder {printable(wnid)} is named as an image of ImageNet 2012"
         )
     if not kinds:
-        return odd or f"no name in it is one of ImageNet 2012 ({found.seen})"
+        return odd or f"nothing directly in it is named as in ImageNet 2012 ({found.seen})"
     ordered = tuple(split for split in SPLITS if split in splits)
     patch = ordered == ("test",) and is_patch(folder.name)
     part = Part(str(folder), kind=FOLDER, wnid=parse_wnid(folder.name), is_patch=patch)
