@@ -11,8 +11,8 @@ from converter import pool, proof
 from converter.errors import SourceReadError
 from converter.imagenet import OfficialArchive
 from tests.tarmaker import flip, header_of, nested, patched, tar
-from tests.world import INCOMPLETE, TRAIN, VAL, World
 from tests.test_interruptions import in_turn
+from tests.world import INCOMPLETE, TRAIN, VAL, World
 
 GOOD = tar(VAL)
 BROKEN = tar([(VAL[0][0], b"\xff\xd8\xff no image"), *VAL[1:]])
