@@ -23,6 +23,8 @@ _READ_ATTEMPTS = 4
 _READ_PAUSE_SECONDS = 0.25
 _PARENT_CHECK_SECONDS = 0.2
 _PIPE_BYTES = 1 << 20
+SYS = "/sys"
+"""Where Linux shows its devices."""
 
 
 class RandomReader:
@@ -106,6 +108,12 @@ class RandomReader:
             except OSError as error:  # pipes and some network mounts
                 if error.errno not in (errno.EINVAL, errno.ESPIPE, errno.ENOSYS):
                     raise
+
+    def forget(self, offset: int, size: int) -> None:
+        """Asks the system to drop these bytes from its memory, so that a measurement is one."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         """Closes the file; harmless when done twice."""
@@ -248,6 +256,44 @@ def mount_of(path: str | os.PathLike[str]) -> str:
     while not os.path.ismount(place) and os.path.dirname(place) != place:
         place = os.path.dirname(place)
     return place
+
+
+def rotational(path: str | os.PathLike[str]) -> bool | None:
+    """Returns whether a file lies on a disk with spinning platters, None where nobody tells.
+
+    Linux tells, of a partition by its disk and of a mapped device (LVM, encryption, RAID) by
+    those below it. What a virtual disk says of itself is not believed where it says yes, since
+    that is also the answer of those that know nothing of what they lie on.
+    """
+    number = os.stat(path).st_dev
+    if not hasattr(os, "major"):
+        return None
+    return _spins(os.path.join(SYS, "dev", "block", f"{os.major(number)}:{os.minor(number)}"))
+
+
+def _spins(device: str) -> bool | None:
+    device = os.path.realpath(device)
+    if os.path.exists(os.path.join(device, "partition")):
+        device = os.path.dirname(device)
+    try:
+        below = os.listdir(os.path.join(device, "slaves"))
+    except OSError:
+        below = []
+    if below:
+        answers = [_spins(os.path.join(device, "slaves", name)) for name in below]
+        return True if True in answers else None if None in answers else False
+    try:
+        with open(os.path.join(device, "queue", "rotational"), encoding="ascii") as file:
+            spins = file.read().strip() == "1"
+    except (OSError, ValueError):
+        return None
+    is_virtual = os.path.basename(device).startswith(("vd", "xvd", "loop", "ram", "zram", "nbd"))
+    return None if spins and is_virtual else spins
+
+
+def same_device(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
+    """Returns whether two existing paths share a file system, and so their free space."""
+    return os.stat(first).st_dev == os.stat(second).st_dev
 
 
 def inodes_exhausted(path: str | os.PathLike[str]) -> bool:

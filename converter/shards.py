@@ -22,7 +22,7 @@ from converter.output import output_errors
 from converter.records import FRAMING_BYTES, frame_image
 from converter.scan import Rows
 from converter.sources.base import SourceFile
-from converter.sources.reading import ImageReader, place_of
+from converter.sources.reading import ImageReader, described_place
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 VALIDATE_LEVELS: Final = ("off", "header", "decode")
@@ -190,6 +190,10 @@ class _Writer:
         labels, numbers, files, offsets, sizes = columns
         names = [image_name(self.task.split, *pair) for pair in zip(labels, numbers, strict=True)]
         places = list(zip(files, names, offsets, sizes, strict=True))
+        for number in range(len(self.task.files)):
+            here = rows[rows["file"] == number]
+            first, last = int(here["offset"].min()), int((here["offset"] + here["size"]).max())
+            self.reader.warm(number, first, last)
         for place in places[:_READ_AHEAD_IMAGES]:
             self.reader.will_need(*place)
         for position, label in enumerate(labels):
@@ -229,6 +233,6 @@ class _Writer:
         row = self.task.rows[position]
         label = int(row["label"])
         name = image_name(self.task.split, label, int(row["number"]))
-        path, offset = place_of(self.task.files[int(row["file"])], name, int(row["offset"]))
+        path, offset = described_place(self.task.files[int(row["file"])], name, int(row["offset"]))
         wnid = wnids()[label] if label >= 0 else ""
         return ImageNote(self.task.split, name, wnid, reason, path, offset)

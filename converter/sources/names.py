@@ -13,7 +13,11 @@ KAGGLE_FOLDER: Final = "ILSVRC"
 """The top of Kaggle's tree: ILSVRC/Data/CLS-LOC/{train,val,test}, Annotations beside Data."""
 KAGGLE_NAMES: Final = ("imagenet-object-localization-challenge", "imagenet_object_localization")
 
-ARCHIVE_SUFFIXES: Final = (".tar", ".zip")
+COMPRESSED_SUFFIXES: Final = (
+    *(".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"),
+    *(".tgz", ".tbz2", ".txz", ".tzst"),
+)
+ARCHIVE_SUFFIXES: Final = (".tar", ".zip", *COMPRESSED_SUFFIXES)
 """Suffixes of the archives that are looked into where a folder holds them."""
 
 _KNOWN_FOLDER: Final = re.compile(

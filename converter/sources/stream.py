@@ -23,8 +23,8 @@ from converter.sources.compression import (
     unpacked,
 )
 
-STDIN: Final = "-"
-"""The path that stands for standard input."""
+STDIN: Final = "standard input"
+"""Stands for standard input in the place of a path; real ones are absolute."""
 
 _PIECE: Final = 1 << 20
 _PIECES_AHEAD: Final = 16
@@ -48,6 +48,7 @@ class StreamReader:
         self._md5 = hashlib.md5(usedforsecurity=False) if with_md5 else None
         self._window: deque[tuple[int, bytes]] = deque()
         self._end = 0
+        self._error: BaseException | None = None
         self._queue: queue.Queue[bytes | BaseException] = queue.Queue(_PIECES_AHEAD)
         self._stop = threading.Event()
         self._thread = threading.Thread(
@@ -83,15 +84,18 @@ class StreamReader:
             DamagedStreamError: the stream is damaged here.
             SourceReadError: the system could not read it.
         """
-        while True:
+        while self._error is None:
             try:
                 piece = self._queue.get(timeout=_POLL_SECONDS)
             except queue.Empty:  # lets signals in on Windows
                 continue
             break
+        else:
+            raise self._error
         if isinstance(piece, DamagedStreamError):
-            raise DamagedStreamError(f"{piece}, {self._end:,} bytes of the tar in it were good")
+            piece = DamagedStreamError(f"{piece}, {self._end:,} bytes of the tar in it were good")
         if isinstance(piece, BaseException):
+            self._error = piece
             raise piece
         if piece:
             self._window.append((self._end, piece))
