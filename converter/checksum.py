@@ -40,6 +40,14 @@ class Checksum:
         )
 
 
+def official_archive(sha256: str, md5: str) -> str | None:
+    """Returns the name of the official archive with these digests, None where there is none."""
+    for official in OFFICIAL_ARCHIVES:
+        if sha256 == official.sha256 or (official.sha256 is None and md5 == official.md5):
+            return official.name
+    return None
+
+
 def check_archives(
     archives: Sequence[str], workers: int, progress: Progress
 ) -> tuple[Checksum, ...]:
@@ -56,16 +64,7 @@ def check_archives(
     found = []
     with progress.step("Checksum", len(archives), "archives") as step:
         for path, sha256, md5 in pool.run(_digest, archives, workers):
-            name = next(
-                (
-                    official.name
-                    for official in OFFICIAL_ARCHIVES
-                    if sha256 == official.sha256
-                    or (official.sha256 is None and md5 == official.md5)
-                ),
-                None,
-            )
-            found.append(Checksum(path, sha256, name))
+            found.append(Checksum(path, sha256, official_archive(sha256, md5)))
             step.advance(1, Path(path).stat().st_size)
     return tuple(sorted(found, key=lambda checksum: archives.index(checksum.path)))
 

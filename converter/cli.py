@@ -37,6 +37,14 @@ class Validate(str, enum.Enum):
     digest = "digest"
 
 
+class Io(str, enum.Enum):
+    """How the sources are read."""
+
+    auto = "auto"
+    direct = "direct"
+    staged = "staged"
+
+
 class OnCorrupt(str, enum.Enum):
     """What becomes of a corrupt image."""
 
@@ -80,6 +88,15 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")]
 
 
+def _one_source(split: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        metavar="PATH|-",
+        help=f"One source of the {split} split; - is standard input.",
+        show_default=False,
+    )
+    return option
+
+
 @app.callback(invoke_without_command=True)
 def convert_command(
     context: typer.Context,
@@ -119,6 +136,24 @@ def convert_command(
     checksum: Annotated[
         bool, typer.Option("--checksum", help="Compare the archives with the official digests.")
     ] = False,
+    train: Annotated[str | None, _one_source("train")] = None,
+    val: Annotated[str | None, _one_source("validation")] = None,
+    test: Annotated[str | None, _one_source("test")] = None,
+    io: Annotated[
+        Io,
+        typer.Option(
+            help="Read images at random (direct), or each tar once from start to end, laying its "
+            "images aside (staged). auto: staged for pipes, compressed tars and spinning disks."
+        ),
+    ] = Io.auto,
+    staging: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where images are laid aside. Default: the work folder.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     log_file: Annotated[
@@ -147,6 +182,11 @@ def convert_command(
             restart=restart,
             verify_resume=verify_resume,
             checksum=checksum,
+            train=train,
+            validation=val,
+            test=test,
+            io=io.value,
+            staging=staging,
             progress=progress,
         )
 

@@ -6,17 +6,21 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from converter import osal, pool, publish
 from converter.checksum import Checksum, check_archives
 from converter.errors import (
     Interrupted,
+    StagedFilesGoneError,
     Terminated,
 )
 from converter.index import Index
 from converter.indexing import make_index
-from converter.journal import Journal, load_index, save_index
+from converter.io_choice import choose
+from converter.journal import JOURNAL, Journal, load_index, save_index
 from converter.odd_images import convert_odd_images
 from converter.options import Options, StrPath
 from converter.output import write_durably
@@ -31,8 +35,9 @@ from converter.published import (
 )
 from converter.report import Report, make_report, versions
 from converter.shards import ShardResult
-from converter.sources.base import TAR
+from converter.sources.base import STAGED, TAR, Part
 from converter.sources.find import Found, find_sources
+from converter.staging import Staging, staging_folder
 from converter.work import ShardJob, file_sha256
 from converter.workspace import Workspace
 from converter.writing import written
@@ -51,6 +56,11 @@ def convert(
     restart: bool = False,
     verify_resume: bool = False,
     checksum: bool = False,
+    train: StrPath | None = None,
+    validation: StrPath | None = None,
+    test: StrPath | None = None,
+    io: str = "auto",
+    staging: StrPath | None = None,
     shard_limits: ShardLimits | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -72,6 +82,12 @@ def convert(
         verify_resume: check the sha256 of every shard of earlier runs, not only of those written
             since the last orderly stop.
         checksum: read the archives once and compare them with the official digests.
+        train: one source of the train split; `-` is standard input.
+        validation: one source of the validation split.
+        test: one source of the test split.
+        io: direct (images are read at random), staged (a tar is read once from start to end and
+            its images laid aside), or auto: staged for pipes, compressed tars and spinning disks.
+        staging: where images are laid aside; by default in the work folder.
         shard_limits: bounds on the size of shards; by default those of TFDS.
         progress: what shows the steps; by default nothing does.
 
@@ -91,6 +107,9 @@ def convert(
         workers,
         splits,
         shard_limits,
+        staging,
+        {"train": train, "validation": validation, "test": test},
+        io=io,
         validate=validate,
         on_corrupt=on_corrupt,
         allow_incomplete=allow_incomplete,
@@ -113,31 +132,64 @@ def _run(options: Options, progress: Progress) -> Report:
     with space.locked():
         existing = {} if options.restart else space.published()
         options, found = _without(existing, options, found, space)
-        checksums = _checksums(options, found, progress)
-        with begin_proof(found.sources, options.validate, progress) as proof:
-            index = _index(options, found, space, progress)
-            journal = _open_journal(options, index, space)
-            index = convert_odd_images(index, space.converted)
-            plans = make_plans(index, options.limits)
-            job = ShardJob(space.dataset, index, plans, proof.levels, options.on_corrupt)
-            if existing:
-                space.take_back(job.places)
-            with written(job, journal, options, proof, progress) as made:
-                shards = publish.shards_by_split(plans, journal.shards)
-                publish.sweep(space.dataset, job.places)
-                publish.write_metadata(space.dataset, shards, existing)
-                publish.write_checksums(space.dataset, shards, _digests(space.final, existing))
-        osal.ignore_stop_signals()
-        checksums = tuple(dict.fromkeys((*checksums, *proof.checksums)))
-        joined_to = read_report(space.final) if existing else None
-        report = make_report(space, options, index, shards, journal.runs, checksums, joined_to)
-        report = report.timed(began, made.seconds, [journal.shards[name] for name in made.reused])
-        write_durably(space.dataset / REPORT_NAME, report.to_json().encode("ascii"))
-        if existing:
-            space.join(job.places)
-        else:
-            space.commit()
+        staging = _staging(options, found, space, progress)
+        attempt = partial(_convert, began, options, found, staging, space, existing, progress)
+        try:
+            report = attempt()
+        except StagedFilesGoneError as gone:
+            progress.say(f"{gone}; the sources are staged anew")
+            staging.discard()
+            report = attempt()
+    staging.discard()
     return report
+
+
+def _convert(
+    began: float,
+    options: Options,
+    found: Found,
+    staging: Staging,
+    space: Workspace,
+    existing: Mapping[str, PublishedSplit],
+    progress: Progress,
+) -> Report:
+    staging.bring_about(space.work, progress)
+    checksums = staging.checksums + _checksums(options, found, staging, progress)
+    with begin_proof(found.sources, options.validate, progress, staging.checksums) as proof:
+        index = _index(options, found, staging, space, progress)
+        journal = _open_journal(options, index, staging, space)
+        index = convert_odd_images(index, space.converted)
+        plans = make_plans(index, options.limits)
+        job = ShardJob(space.dataset, index, plans, proof.levels, options.on_corrupt)
+        if existing:
+            space.take_back(job.places)
+        with written(job, journal, options, proof, staging, progress) as made:
+            shards = publish.shards_by_split(plans, journal.shards)
+            publish.sweep(space.dataset, job.places)
+            publish.write_metadata(space.dataset, shards, existing)
+            publish.write_checksums(space.dataset, shards, _digests(space.final, existing))
+    osal.ignore_stop_signals()
+    checksums = tuple(dict.fromkeys((*checksums, *proof.checksums)))
+    joined_to = read_report(space.final) if existing else None
+    report = make_report(space, options, index, shards, journal.runs, checksums, joined_to)
+    report = report.timed(began, made.seconds, [journal.shards[name] for name in made.reused])
+    write_durably(space.dataset / REPORT_NAME, report.to_json().encode("ascii"))
+    if existing:
+        space.join(job.places)
+    else:
+        space.commit()
+    return report
+
+
+def _staging(options: Options, found: Found, space: Workspace, progress: Progress) -> Staging:
+    """Chooses what is read once, and says why."""
+    folder = staging_folder(options.out, space.work, options.staging)
+    begun = [bool(source.state()) for source in Staging.of(folder, found.sources).sources]
+    shards_begun = (space.work / JOURNAL).exists() and not options.restart
+    choices = choose(found.sources, options.io, begun, shards_begun)
+    for choice in choices:
+        progress.say(str(choice))
+    return Staging.of(folder, [c.source for c in choices if c.is_staged], options.restart)
 
 
 def _without(
@@ -167,59 +219,82 @@ def _digests(final: Path, existing: Mapping[str, PublishedSplit]) -> dict[str, s
 def _plan_only(options: Options, progress: Progress) -> Report:
     found = _find(options, progress)
     space = Workspace(options.out, publish.dataset_version())
-    index = _scan(options, found, progress)
+    staging = Staging(space.staging)
+    index = _scan(options, found, staging, progress)
     shards = {
         plan.split: [_planned(plan, shard) for shard in range(plan.shards)]
         for plan in make_plans(index, options.limits)
     }
-    return make_report(space, options, index, shards, [], _checksums(options, found, progress))
+    return make_report(
+        space, options, index, shards, [], _checksums(options, found, staging, progress)
+    )
 
 
 def _find(options: Options, progress: Progress) -> Found:
-    found = find_sources(options.source, options.out, options.splits)
+    found = find_sources(options.source, options.out, options.splits, options.named)
     for source in found.sources:
         progress.say(f"{', '.join(source.splits):<11} {source.part.path} ({source.layout})")
     progress.say(f"{'output':<11} {options.out}")
     return found
 
 
-def _checksums(options: Options, found: Found, progress: Progress) -> tuple[Checksum, ...]:
+def _checksums(
+    options: Options, found: Found, staging: Staging, progress: Progress
+) -> tuple[Checksum, ...]:
     if not options.checksum:
         return ()
-    archives = [part.path for part in found.parts if part.kind == TAR]
-    if len(archives) < len(found.parts):
+    parts = _parts(found, staging)
+    archives = [part.path for part in parts if part.kind == TAR]
+    if len(archives) < len(parts):
         progress.say("checksum: only tars are compared, since official digests are of tars")
     return check_archives(archives, options.workers, progress)
 
 
-def _index(options: Options, found: Found, space: Workspace, progress: Progress) -> Index:
+def _parts(found: Found, staging: Staging) -> list[Part]:
+    """Returns what is read in place."""
+    staged = {source.path for source in staging.sources}
+    return [part for part in found.parts if part.path not in staged]
+
+
+def _index(
+    options: Options, found: Found, staging: Staging, space: Workspace, progress: Progress
+) -> Index:
     request = {
         "sources": [[part.path, part.kind] for part in found.parts],
+        "staged": staging.tokens(),
         "splits": options.splits and list(options.splits),
         "allow_incomplete": options.allow_incomplete,
     }
     index = load_index(space.work, request)
     if index is None:
-        index = _scan(options, found, progress)
+        index = _scan(options, found, staging, progress)
         save_index(space.work, index, request)
     return index
 
 
-def _scan(options: Options, found: Found, progress: Progress) -> Index:
+def _scan(options: Options, found: Found, staging: Staging, progress: Progress) -> Index:
     index = make_index(
-        found.parts, options.splits, options.expected_splits, options.workers, progress
+        _parts(found, staging),
+        options.splits,
+        options.expected_splits,
+        options.workers,
+        progress,
+        staging.scanned(),
     )
     index.refuse_unless_sound(options.allow_incomplete)
     return index
 
 
-def _open_journal(options: Options, index: Index, space: Workspace) -> Journal:
-    identity = {
-        "source": [[os.path.basename(f.path), f.size, f.mtime_ns] for f in index.files],
+def _open_journal(options: Options, index: Index, staging: Staging, space: Workspace) -> Journal:
+    files = [file for file in index.files if file.kind != STAGED]
+    identity: dict[str, Any] = {
+        "source": [[os.path.basename(f.path), f.size, f.mtime_ns] for f in files],
         "index": {split: index.digest(split) for split in index.splits},
         "shard limits": asdict(options.limits),
         "version": {name: versions()[name] for name in ("imagenet-convert", "tensorflow-datasets")},
     }
+    if staging.sources:
+        identity = {"set of staged sources": staging.identity(), **identity}
     journal = Journal(space.work)
     if options.restart and not journal.continues_restart(identity):
         space.discard_shards()

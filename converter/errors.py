@@ -42,6 +42,10 @@ class SourceChangedError(SourceError):
     """A source is no longer the file that was indexed."""
 
 
+class StagedFilesGoneError(SourceError):
+    """Images are wanted whose staged files were freed, or deleted by somebody."""
+
+
 class OutputError(ConversionError):
     """The output cannot be written: space, permission, an existing dataset."""
 

@@ -18,9 +18,9 @@ from converter.errors import SourceChangedError, SourceError, printable
 from converter.findings import Finding, Findings, Severity, describe
 from converter.imagenet import CLASSES, EXAMPLES, SPLITS, image_name, wnids
 from converter.scan import Rows, Scan
-from converter.sources.base import FOLDER, Part, SourceFile
+from converter.sources.base import FOLDER, STREAM, Part, SourceFile
 from converter.sources.identify import download_state
-from converter.sources.reading import ImageReader, place_of
+from converter.sources.reading import ImageReader, described_place
 
 _COMPARED_DUPLICATES = 20_000
 """Up to here both copies are read and compared; beyond, doubled images are refused unread."""
@@ -157,7 +157,9 @@ def _without_duplicates(
             name = image_name(split, int(pair[1]["label"]), int(pair[1]["number"]))
             if pair[0]["size"] != pair[1]["size"]:
                 kind = "conflicting-duplicate"
-            elif count >= _COMPARED_DUPLICATES:
+            elif count >= _COMPARED_DUPLICATES or any(
+                files[int(row["file"])].kind == STREAM for row in pair
+            ):
                 kind = "unread-duplicate"
             else:
                 data = [reader.read(*_where(row, name)) for row in pair]
@@ -176,7 +178,7 @@ def _placed(split: str, row: np.void, files: Sequence[SourceFile]) -> str:
     """Returns how a message names the place of an image."""
     name = image_name(split, int(row["label"]), int(row["number"]))
     file = files[int(row["file"])]
-    path, offset = place_of(file, name, int(row["offset"]))
+    path, offset = described_place(file, name, int(row["offset"]))
     return path if file.kind == FOLDER else f"{path} at byte {offset}"
 
 

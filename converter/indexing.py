@@ -12,8 +12,10 @@ from converter import pool
 from converter.findings import Finding
 from converter.index import Index, build_index
 from converter.progress import Progress
-from converter.scan import Scan, scan_part
-from converter.sources.base import Part
+from converter.scan import Scan, scan_part, scan_passing
+from converter.sources.base import STREAM, Part
+from converter.sources.stream import Stream
+from converter.sources.stream_layout import PassingTar
 
 _BATCHES_PER_WORKER: Final = 8
 _MOSTLY_IDLE: Final = 5
@@ -29,6 +31,7 @@ def make_index(
     expected: Sequence[str],
     workers: int,
     progress: Progress,
+    staged: Scanned | None = None,
 ) -> Index:
     """Scans the sources, then the archives and folders found inside, and joins what they hold.
 
@@ -38,12 +41,17 @@ def make_index(
         expected: the splits whose absence is a finding.
         workers: how many processes scan.
         progress: shows how far it is.
+        staged: what was scanned already, in passes over sources that are no parts here.
 
     Raises:
         SourceReadError: the system could not read a source.
         SourceChangedError: a source changed meanwhile.
     """
-    scanned: Scanned = []
+    scanned: Scanned = list(staged or ())
+    for part in parts:
+        if part.kind == STREAM:
+            scanned += _pass_over(part, progress)
+    parts = [part for part in parts if part.kind != STREAM]
     seen: set[str] = set()
     unit = "sources"
     while parts:
@@ -56,6 +64,19 @@ def make_index(
         parts = [inner for _, scan in level for inner in scan.inner]
         unit = "parts"
     return build_index(scanned, splits, expected)
+
+
+def _pass_over(part: Part, progress: Progress) -> Scanned:
+    """Scans what can only be read from start to end; it is read for nothing else."""
+    stream = Stream(part.path)
+    reader = stream.reader()
+    try:
+        with progress.step("Index", 1, "streams") as step:
+            scanned = scan_passing(part, PassingTar(part, reader, None))
+            step.advance(1, stream.read)
+    finally:
+        reader.close()
+    return scanned
 
 
 def _unseen(parts: Sequence[Part], seen: set[str]) -> tuple[list[Part], list[Part]]:

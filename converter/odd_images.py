@@ -6,6 +6,7 @@ and each converted image becomes a file of its own that the index then points at
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +15,14 @@ from typing import Final
 import numpy as np
 
 from converter import pool
-from converter.errors import DamagedImageError
+from converter.errors import DamagedImageError, StagedFilesGoneError
 from converter.imagenet import CMYK_IMAGES, PNG_IMAGES, label_of_wnid, parse_image_name
 from converter.images import CorruptImage, cmyk_to_rgb, png_to_jpeg
 from converter.index import Index
 from converter.output import make_folder, write_durably
 from converter.quiet import quiet_tensorflow
 from converter.scan import Rows
-from converter.sources.base import SourceFile
+from converter.sources.base import STAGED, SourceFile
 from converter.sources.reading import ImageReader
 
 _CONVERSIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
@@ -50,6 +51,7 @@ def convert_odd_images(index: Index, folder: Path) -> Index:
 
     Raises:
         SourceReadError: an image cannot be read.
+        StagedFilesGoneError: one is not staged any more and was not converted before.
         OutputError: a converted image cannot be written.
     """
     if "train" not in index.splits:
@@ -57,8 +59,11 @@ def convert_odd_images(index: Index, folder: Path) -> Index:
     odd = _odd_images(index)
     if not odd:
         return index
-    (converted,) = pool.run(_convert_all, [odd], 1)
+    kept = {image.name: _kept(image, folder) for image in odd if _is_gone(image)}
+    (new,) = pool.run(_convert_all, [[image for image in odd if image.name not in kept]], 1)
     pool.shut_down()
+    made = iter(new)
+    converted = [kept[image.name] if image.name in kept else next(made) for image in odd]
     rows, files = index.splits["train"].copy(), list(index.files)
     if any(converted):
         make_folder(folder)
@@ -69,6 +74,19 @@ def convert_odd_images(index: Index, folder: Path) -> Index:
             rows[image.row] = (*rows[image.row].tolist()[:2], len(files), 0, len(data))
             files.append(SourceFile.of(str(path)))
     return Index(tuple(files), {**index.splits, "train": rows}, index.findings)
+
+
+def _is_gone(image: _OddImage) -> bool:
+    """Returns whether the shards of an earlier run have made its staged file needless."""
+    return image.file.kind == STAGED and not os.path.exists(image.file.path)
+
+
+def _kept(image: _OddImage, folder: Path) -> bytes:
+    """Returns an image that an earlier run of this conversion has converted."""
+    try:
+        return (folder / image.name).read_bytes()
+    except FileNotFoundError:
+        raise StagedFilesGoneError(f"the staged file of {image.name} is gone") from None
 
 
 def _odd_images(index: Index) -> list[_OddImage]:

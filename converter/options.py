@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from converter.errors import UsageError
 from converter.imagenet import EXPECTED_SPLITS, SPLITS
+from converter.io_choice import IO
 from converter.plan import ShardLimits
 from converter.pool import default_workers
 from converter.proof import DIGEST
 from converter.shards import ON_CORRUPT, VALIDATE_LEVELS
+from converter.sources.stream import STDIN
 
 StrPath = str | os.PathLike[str]
 
@@ -47,6 +49,9 @@ class Options:
     verify_resume: bool
     checksum: bool
     limits: ShardLimits
+    io: str
+    staging: Path | None
+    named: tuple[tuple[str, str], ...]
 
     @classmethod
     def make(
@@ -56,6 +61,8 @@ class Options:
         workers: int | None,
         splits: Sequence[str] | None,
         limits: ShardLimits | None,
+        staging: StrPath | None = None,
+        named: Mapping[str, StrPath | None] | None = None,
         **plain: Any,
     ) -> Options:
         """Returns checked options.
@@ -73,6 +80,12 @@ class Options:
             workers=default_workers() if workers is None else workers,
             splits=None if splits is None else tuple(splits),
             limits=limits or ShardLimits(),
+            staging=None if staging is None else absolute(staging),
+            named=tuple(
+                (split, STDIN if os.fspath(path) == "-" else str(absolute(path)))
+                for split, path in (named or {}).items()
+                if path is not None
+            ),
             **plain,
         )
 
@@ -82,9 +95,12 @@ class Options:
         for field, allowed in (
             ("validate", (*VALIDATE_LEVELS, DIGEST)),
             ("on_corrupt", ON_CORRUPT),
+            ("io", IO),
         ):
             if (value := getattr(self, field)) not in allowed:
                 raise UsageError(f"{field} must be one of {', '.join(allowed)}, not {value!r}")
+        if [path for _, path in self.named].count(STDIN) > 1:
+            raise UsageError("standard input (-) can be one split only")
         if self.splits is not None:
             known = [split for split in SPLITS if split in self.splits]
             if not known or len(known) != len(self.splits):

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -21,6 +22,9 @@ _WINDOWS = sys.platform == "win32"
 _READ_ATTEMPTS = 4
 _READ_PAUSE_SECONDS = 0.25
 _PARENT_CHECK_SECONDS = 0.2
+_PIPE_BYTES = 1 << 20
+SYS = "/sys"
+"""Where Linux shows its devices."""
 
 
 class RandomReader:
@@ -93,6 +97,9 @@ class RandomReader:
                 os.lseek(self._fd, offset, os.SEEK_SET)
                 return os.read(self._fd, size)
 
+    def skip_to(self, offset: int) -> None:
+        """Does nothing: every read says where it begins."""
+
     def will_need(self, offset: int, size: int) -> None:
         """Hints that these bytes are read soon; does nothing where there is no such hint."""
         if hasattr(os, "posix_fadvise"):
@@ -101,6 +108,12 @@ class RandomReader:
             except OSError as error:  # pipes and some network mounts
                 if error.errno not in (errno.EINVAL, errno.ESPIPE, errno.ENOSYS):
                     raise
+
+    def forget(self, offset: int, size: int) -> None:
+        """Asks the system to drop these bytes from its memory, so that a measurement is one."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         """Closes the file; harmless when done twice."""
@@ -118,6 +131,86 @@ class RandomReader:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class SequentialReader:
+    """A file or pipe that is read from its start to its end.
+
+    Args:
+        path: a file or a pipe with a name, which is waited for; None for standard input.
+
+    Raises:
+        SourceReadError: it cannot be opened.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self.path = "standard input" if path is None else path
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+        self._at = 0
+        try:
+            self._fd = os.dup(_stdin()) if path is None else os.open(path, flags)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise SourceReadError(f"cannot open {printable(self.path)}: {why}") from error
+        with contextlib.suppress(ImportError, AttributeError, OSError):
+            import fcntl
+
+            fcntl.fcntl(self._fd, getattr(fcntl, "F_SETPIPE_SZ"), _PIPE_BYTES)  # noqa: B009
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+
+    def read(self, size: int) -> bytes:
+        """Returns the next bytes, up to `size` of them, nothing at the end.
+
+        Raises:
+            SourceReadError: the system could not read it.
+        """
+        try:
+            data = os.read(self._fd, size)
+        except OSError as error:
+            raise SourceReadError(
+                f"cannot read {printable(self.path)} at byte {self._at}: {error.strerror} "
+                f"(errno {error.errno})"
+            ) from error
+        self._at += len(data)
+        return data
+
+    def read_full(self, size: int) -> bytes:
+        """Returns the next `size` bytes, fewer only at the end.
+
+        Raises:
+            SourceReadError: the system could not read it.
+        """
+        parts: list[bytes] = []
+        while size > 0 and (data := self.read(size)):
+            parts.append(data)
+            size -= len(data)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Closes it; harmless when done twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _stdin() -> int:
+    """Returns the descriptor of standard input, which on Windows is made to pass every byte."""
+    if sys.stdin is None:
+        raise ValueError("it is closed")
+    number = sys.stdin.fileno()
+    if _WINDOWS:
+        import msvcrt
+
+        getattr(msvcrt, "setmode")(number, getattr(os, "O_BINARY"))  # noqa: B009
+    return number
+
+
+def is_pipe(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a path is a pipe with a name, or another thing that cannot seek."""
+    mode = os.stat(path).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
 
 
 def replace(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -174,6 +267,44 @@ def mount_of(path: str | os.PathLike[str]) -> str:
     while not os.path.ismount(place) and os.path.dirname(place) != place:
         place = os.path.dirname(place)
     return place
+
+
+def rotational(path: str | os.PathLike[str]) -> bool | None:
+    """Returns whether a file lies on a disk with spinning platters, None where nobody tells.
+
+    Linux tells, of a partition by its disk and of a mapped device (LVM, encryption, RAID) by
+    those below it. What a virtual disk says of itself is not believed where it says yes, since
+    that is also the answer of those that know nothing of what they lie on.
+    """
+    number = os.stat(path).st_dev
+    if not hasattr(os, "major"):
+        return None
+    return _spins(os.path.join(SYS, "dev", "block", f"{os.major(number)}:{os.minor(number)}"))
+
+
+def _spins(device: str) -> bool | None:
+    device = os.path.realpath(device)
+    if os.path.exists(os.path.join(device, "partition")):
+        device = os.path.dirname(device)
+    try:
+        below = os.listdir(os.path.join(device, "slaves"))
+    except OSError:
+        below = []
+    if below:
+        answers = [_spins(os.path.join(device, "slaves", name)) for name in below]
+        return True if True in answers else None if None in answers else False
+    try:
+        with open(os.path.join(device, "queue", "rotational"), encoding="ascii") as file:
+            spins = file.read().strip() == "1"
+    except (OSError, ValueError):
+        return None
+    is_virtual = os.path.basename(device).startswith(("vd", "xvd", "loop", "ram", "zram", "nbd"))
+    return None if spins and is_virtual else spins
+
+
+def same_device(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
+    """Returns whether two existing paths share a file system, and so their free space."""
+    return os.stat(first).st_dev == os.stat(second).st_dev
 
 
 def inodes_exhausted(path: str | os.PathLike[str]) -> bool:

@@ -86,12 +86,13 @@ def make_folder(path: Path) -> None:
             osal.fsync_folder(place.parent)
 
 
-def require_space(folder: Path, needed: int) -> None:
+def require_space(folder: Path, needed: int, remedy: str = "choose another --out") -> None:
     """Compares what will be written with what is free.
 
     Args:
         folder: an existing folder on the output's file system.
         needed: bytes still to be written.
+        remedy: what else than making room helps.
 
     Raises:
         NoSpaceError: names the mount and both figures.
@@ -100,5 +101,5 @@ def require_space(folder: Path, needed: int) -> None:
     if free < needed:
         raise NoSpaceError(
             f"not enough space on {printable(osal.mount_of(folder))} for {printable(str(folder))}: "
-            f"{needed:,} bytes are needed and {free:,} are free. Make room or choose another --out."
+            f"{needed:,} bytes are needed and {free:,} are free. Make room or {remedy}."
         )

@@ -39,7 +39,7 @@ class Progress:
 
         Args:
             name: what is done, such as "Index".
-            total: how many items it has.
+            total: how many items it has, 0 where that is not known.
             unit: what the items are, such as "images".
             done: how many of them were finished by an earlier run.
         """
@@ -74,7 +74,8 @@ class _PlainStep(Step):
     def line(self, now: float) -> str:
         seconds = max(now - self._began, 1e-6)
         rate = (self._done - self._earlier) / seconds
-        text = f"{self._name}: {self._done:,} of {self._total:,} {self._unit}, {rate:,.0f}/s"
+        whole = f" of {self._total:,}" if self._total else ""
+        text = f"{self._name}: {self._done:,}{whole} {self._unit}, {rate:,.0f}/s"
         if self._bytes:
             text += f", {self._bytes / 1e6 / seconds:,.0f} MB/s"
         if rate > 0 and self._done < self._total:
@@ -140,7 +141,7 @@ class BarProgress(Progress):
             TimeRemainingColumn(),
             console=self._console,
         ) as bars:
-            task = bars.add_task(name, total=total, completed=done, unit=unit, rate="")
+            task = bars.add_task(name, total=total or None, completed=done, unit=unit, rate="")
             yield _BarStep(bars, task, done)
 
     def say(self, text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +71,10 @@ class Proof:
 
 @contextlib.contextmanager
 def begin_proof(
-    sources: Sequence[Recognised], validate: str, progress: Progress
+    sources: Sequence[Recognised],
+    validate: str,
+    progress: Progress,
+    known: Sequence[Checksum] = (),
 ) -> Iterator[Proof]:
     """Begins to read the archives that may be official; what is unread at the end is left.
 
@@ -81,17 +84,27 @@ def begin_proof(
         sources: what was found.
         validate: digest, decode, header or off; only for digest is anything read.
         progress: is told which splits are decoded because no official digest can be theirs.
+        known: digests that need not be computed.
     """
     if validate != DIGEST:
         yield Proof(dict.fromkeys(SPLITS, validate))
         return
-    candidates = [(source, _candidate(source)) for source in sources]
+    settled = {checksum.path: checksum for checksum in known}
+    proven = [source for source in sources if _is_official(source, settled)]
+    candidates = [
+        (source, None if source.part.path in settled else _candidate(source))
+        for source in sources
+        if source not in proven
+    ]
     proof = Proof(dict.fromkeys(SPLITS, _TRUSTED))
     for source, official in candidates:
         if official is None:
+            why = "has not the size of an official archive"
+            if source.part.path in settled:
+                why = "is not an official archive byte for byte"
             proof.levels.update(dict.fromkeys(source.splits, _FALLBACK))
             progress.say(
-                f"{printable(source.part.path)} has not the size of an official archive: every "
+                f"{printable(source.part.path)} {why}: every "
                 f"image of the {', '.join(source.splits)} split is decoded instead"
             )
     stop = threading.Event()
@@ -105,6 +118,14 @@ def begin_proof(
             yield proof
         finally:
             stop.set()
+
+
+def _is_official(source: Recognised, settled: Mapping[str, Checksum]) -> bool:
+    checksum = settled.get(source.part.path)
+    return checksum is not None and any(
+        official.name == checksum.official and (official.split,) == source.splits
+        for official in OFFICIAL_ARCHIVES
+    )
 
 
 def _candidate(source: Recognised) -> OfficialArchive | None:

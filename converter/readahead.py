@@ -49,8 +49,6 @@ class ReadAhead:
         self._readers: list[ImageReader] = []
         self._pending: deque[Future[bytes]] = deque()
         self._next = self._waiting = 0
-        for place in places[:_HINTED]:
-            self._reader.will_need(*place)
 
     def read(self, position: int) -> bytes:
         """Returns the bytes of an image; they are asked for in order, each once.
@@ -60,6 +58,8 @@ class ReadAhead:
             SourceChangedError: its file is not what was indexed.
             DamagedImageError: a zip notes another CRC for it.
         """
+        if position == 0:
+            self._begin()
         if self._threads:
             future = self._pending.popleft()
             self._waiting -= self._places[position][3]
@@ -75,6 +75,16 @@ class ReadAhead:
             self._next = position + 1
             self._submit(self._threads)
         return data
+
+    def _begin(self) -> None:
+        spans: dict[int, tuple[int, int]] = {}
+        for number, _, offset, size in self._places:
+            first, last = spans.get(number, (offset, 0))
+            spans[number] = min(first, offset), max(last, offset + size)
+        for number, span in spans.items():
+            self._reader.warm(number, *span)
+        for place in self._places[:_HINTED]:
+            self._reader.will_need(*place)
 
     def require_unchanged(self) -> None:
         """Checks that the files are as they were indexed; see `ImageReader`."""

@@ -18,6 +18,7 @@ from converter.options import Options
 from converter.progress import duration
 from converter.published import REPORT_NAME, seal
 from converter.shards import ImageNote, ShardResult
+from converter.sources.base import STAGED
 from converter.workspace import Workspace
 
 
@@ -171,7 +172,7 @@ def make_report(
         dataset_dir=str(space.final),
         published=False,
         splits={split: _split_report(split, written) for split, written in shards.items()},
-        sources=tuple(asdict(file) for file in index.files),
+        sources=_sources(index),
         options=options.reported(),
         versions=versions(),
         images=0,
@@ -184,6 +185,18 @@ def make_report(
         runs=tuple(runs),
         checksums=tuple(checksums),
         joined_to=joined_to,
+    )
+
+
+def _sources(index: Index) -> tuple[dict[str, Any], ...]:
+    """Returns the files that were read; for what was staged, its source."""
+    staged: dict[str, int] = {}
+    for file in index.files:
+        if file.kind == STAGED:
+            staged[file.spelling] = staged.get(file.spelling, 0) + file.size
+    return (
+        *(asdict(file) for file in index.files if file.kind != STAGED),
+        *({"path": path, "staged_bytes": size, "kind": STAGED} for path, size in staged.items()),
     )
 
 

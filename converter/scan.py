@@ -29,7 +29,8 @@ from converter.imagenet import (
 )
 from converter.sources.base import FOLDER, Damage, Listing, OpenPart, Part, SourceFile
 from converter.sources.layouts import open_part
-from converter.sources.names import OFFICIAL_NAMES, is_class_tar, is_known_folder
+from converter.sources.names import ARCHIVE_SUFFIXES, OFFICIAL_NAMES, is_class_tar, is_known_folder
+from converter.sources.stream_layout import PassingTar
 
 ROW: Final = np.dtype(
     [("label", "<i2"), ("number", "<i4"), ("file", "<i4"), ("offset", "<i8"), ("size", "<i8")]
@@ -42,7 +43,6 @@ ROW: Final = np.dtype(
 Rows = npt.NDArray[np.void]
 
 _IMAGE_SUFFIXES: Final = (".jpeg", ".jpg", ".jpe", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
-_ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz")
 _IMAGE_MAGIC: Final = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF")
 _NEARLY: Final = re.compile(r"n\d{8}[^\d]|ilsvrc2012", re.IGNORECASE | re.ASCII)
 """How the name of an image begins that was an image of ImageNet before it was renamed."""
@@ -91,13 +91,16 @@ class _Scanner:
         self._findings = Findings()
 
     def run(self, listing: Listing) -> Scan:
+        offsets, sizes = listing.offsets.tolist(), listing.sizes.tolist()
+        for name, offset, size in zip(listing.names, offsets, sizes, strict=True):
+            self._member(name, offset, size)
+        return self._scan(listing)
+
+    def _scan(self, listing: Listing) -> Scan:
         if listing.damage:
             self._damaged(listing.damage)
         elif not listing.has_end_marker:
             self._findings.add("no-end-marker", self._part.place)
-        offsets, sizes = listing.offsets.tolist(), listing.sizes.tolist()
-        for name, offset, size in zip(listing.names, offsets, sizes, strict=True):
-            self._member(name, offset, size)
         for other in listing.others:
             if other.kind != "folder":
                 kind = "link" if parse_image_name(basename(other.name)) else "special"
@@ -168,7 +171,7 @@ class _Scanner:
             self._note("junk", name, offset)
         elif self._class is None and (is_class_tar(base) or base in OFFICIAL_NAMES):
             self._archive(name, base, offset, size)
-        elif lower.endswith(_ARCHIVE_SUFFIXES):
+        elif lower.endswith(ARCHIVE_SUFFIXES):
             self._note("not-looked-into" if self._in_folder else "stray-archive", name, offset)
         elif lower.endswith(_IMAGE_SUFFIXES):
             self._other_image("misspelled-name", name, base, offset)
@@ -204,7 +207,36 @@ class _Scanner:
         if isinstance(inside, str):
             self._note("stray-archive", name, offset, inside)
         else:
-            self._inner.append(replace(inside, wnid=wnid, is_patch=self._part.is_patch))
+            self._look_inside(replace(inside, wnid=wnid, is_patch=self._part.is_patch))
+
+    def _look_inside(self, inner: Part) -> None:
+        self._inner.append(inner)
+
+
+class _PassingScanner(_Scanner):
+    """Sorts the members of a tar while they pass; tars inside it pass at the same time."""
+
+    def __init__(self, part: Part, source: PassingTar) -> None:
+        super().__init__(part, source)
+        self._passing = source
+        self.scans: list[tuple[Part, Scan]] = []
+
+    def pass_over(self) -> list[tuple[Part, Scan]]:
+        own = self._scan(self._passing.pass_members(self._member))
+        return [(self._part, own), *self.scans]
+
+    def _look_inside(self, inner: Part) -> None:
+        self.scans += _PassingScanner(inner, self._passing.within(inner)).pass_over()
+
+
+def scan_passing(part: Part, source: PassingTar) -> list[tuple[Part, Scan]]:
+    """Scans a tar and the class tars in it in one pass, each member as it goes by.
+
+    Raises:
+        SourceReadError: the system could not read the stream.
+        OutputError: what is laid aside cannot be written.
+    """
+    return _PassingScanner(part, source).pass_over()
 
 
 def _rows(column: Sequence[int]) -> Rows:

@@ -24,7 +24,7 @@ from converter.readahead import ReadAhead
 from converter.records import FRAMING_BYTES, frame_image
 from converter.scan import Rows
 from converter.sources.base import SourceFile
-from converter.sources.reading import place_of
+from converter.sources.reading import described_place
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 VALIDATE_LEVELS: Final = ("off", "header", "decode")
@@ -228,7 +228,7 @@ class _Writer:
 
     def _note(self, notes: list[ImageNote], position: int, reason: str) -> None:
         number, name, offset, _ = self._places[position]
-        path, place = place_of(self._task.files[number], name, offset)
+        path, place = described_place(self._task.files[number], name, offset)
         label = self._labels[position]
         wnid = wnids()[label] if label >= 0 else ""
         notes.append(ImageNote(self._task.split, name, wnid, reason, path, place))

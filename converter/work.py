@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -148,12 +148,25 @@ def file_sha256(path: Path) -> str:
 
 
 def write_shards(
-    job: ShardJob, names: Sequence[str], journal: Journal, workers: int, step: Step
+    job: ShardJob,
+    names: Sequence[str],
+    journal: Journal,
+    workers: int,
+    step: Step,
+    journaled: Callable[[ShardResult], None],
 ) -> None:
     """Writes shards and journals each as it is finished.
 
     After a worker died, the shards it may have had in hand are tried again; one that is under
     way at two deaths is written carefully (see `careful`).
+
+    Args:
+        job: how they are written.
+        names: which.
+        journal: where each is noted.
+        workers: how many are written at once.
+        step: shows how far it is.
+        journaled: is told of each shard that is on the disk and in the journal.
 
     Raises:
         ConversionError: what stopped a worker; everything journaled before stays.
@@ -163,6 +176,7 @@ def write_shards(
 
     def finished(result: ShardResult) -> None:
         journal.add("shard", result)
+        journaled(result)
         del pending[result.name]
         step.advance(job.images(result.name), result.size)
 

@@ -20,6 +20,7 @@ from converter.published import (
     PublishedSplit,
     read_info,
 )
+from converter.staged_source import is_kept
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Workspace:
     def converted(self) -> Path:
         """The images that TFDS re-encodes."""
         return self.work / "converted"
+
+    @property
+    def staging(self) -> Path:
+        """Where sources are staged unless another folder is chosen."""
+        return self.work / "staging"
 
     @property
     def replaced(self) -> Path:
@@ -100,7 +106,7 @@ class Workspace:
                 try:
                     yield
                 finally:
-                    if not (self.work / JOURNAL).exists():
+                    if not (self.work / JOURNAL).exists() and not is_kept(self.staging):
                         shutil.rmtree(self.work, ignore_errors=True)
         finally:
             for place in made:

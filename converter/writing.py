@@ -15,6 +15,7 @@ from converter.options import Options
 from converter.output import require_space
 from converter.progress import Progress
 from converter.proof import Proof
+from converter.staging import Staging
 from converter.work import ShardJob, kept_shards, reusable_shards, write_shards
 
 _METADATA_BYTES: Final = 1 << 20
@@ -35,7 +36,12 @@ class Written:
 
 @contextlib.contextmanager
 def written(
-    job: ShardJob, journal: Journal, options: Options, proof: Proof, progress: Progress
+    job: ShardJob,
+    journal: Journal,
+    options: Options,
+    proof: Proof,
+    staging: Staging,
+    progress: Progress,
 ) -> Iterator[Written]:
     """Writes what is missing; the block runs when every shard is on the disk and all workers gone.
 
@@ -43,6 +49,7 @@ def written(
     its shards written anew.
 
     Raises:
+        StagedFilesGoneError: staged files are gone that shards still to be written need.
         NoSpaceError: there is less room than the shards still to be written need.
         CorruptImagesError: images are corrupt and `on_corrupt` is fail.
         ConversionError: what stopped the work; everything journaled before stays.
@@ -50,26 +57,34 @@ def written(
     reused = reusable_shards(job, journal, options.verify_resume, options.workers, progress)
     if journal.runs:
         progress.say(f"Continuing: {len(reused):,} of {len(job.places):,} shards are kept")
-    _require_space(job, reused)
+    staging.begin_shards(job, set(reused))
+    _require_space(job, reused, staging, options.workers)
     with _journaled(journal, job, options, reused):
-        seconds = _write(job, journal, reused, options.workers, progress)
+        seconds = _write(job, journal, reused, options.workers, staging, progress)
         if not proof.settle(progress):
             job = replace(job, levels=proof.levels)
             reused = [name for name in kept_shards(job, journal) if name in reused]
-            seconds += _write(job, journal, kept_shards(job, journal), options.workers, progress)
+            seconds += _write(
+                job, journal, kept_shards(job, journal), options.workers, staging, progress
+            )
         _refuse_corrupt(job, journal)
         pool.shut_down()
         yield Written(tuple(reused), seconds)
 
 
-def _require_space(job: ShardJob, reused: Sequence[str]) -> None:
+def _require_space(job: ShardJob, reused: Sequence[str], staging: Staging, workers: int) -> None:
     done = set(reused)
-    todo = sum(job.file_size(name) for name in job.places if name not in done)
-    require_space(job.folder, todo + _METADATA_BYTES)
+    todo = [name for name in job.places if name not in done]
+    require_space(job.folder, staging.room_needed(job, todo, workers) + _METADATA_BYTES)
 
 
 def _write(
-    job: ShardJob, journal: Journal, reused: Sequence[str], workers: int, progress: Progress
+    job: ShardJob,
+    journal: Journal,
+    reused: Sequence[str],
+    workers: int,
+    staging: Staging,
+    progress: Progress,
 ) -> float:
     began = time.monotonic()
     done = set(reused)
@@ -77,7 +92,7 @@ def _write(
     images = sum(job.images(name) for name in job.places)
     earlier = sum(job.images(name) for name in reused)
     with progress.step("Shards", images, "images", earlier) as step:
-        write_shards(job, names, journal, workers, step)
+        write_shards(job, names, journal, workers, step, staging.release)
     return time.monotonic() - began
 
 

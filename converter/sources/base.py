@@ -13,8 +13,16 @@ import numpy.typing as npt
 TAR: Final = "tar"
 FOLDER: Final = "folder"
 ZIP: Final = "zip"
+STREAM: Final = "stream"
 FILE: Final = "file"
-"""Kinds. A part is a tar, a folder or a zip; images are read from a file, a folder or a zip."""
+STAGED: Final = "staged"
+"""Kinds. A part is a tar, a folder, a zip or a stream (a tar that is read from start to end);
+images are read from a file, a folder, a zip, or a staged file.
+"""
+
+
+ENDLESS: Final = 1 << 62
+"""The size of a stream whose end has not been seen."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +34,9 @@ class SourceFile:
         size: length in bytes, 0 for a folder.
         mtime_ns: time of the last change in nanoseconds, 0 for a folder: each of its images
             has a time of its own, in the place of its offset, and other files do not matter.
-        kind: `FILE` (an image is the bytes at its offset), `ZIP` or `FOLDER`.
-        spelling: how the images in a folder are named, see `folder.respelled`.
+        kind: `FILE` (an image is the bytes at its offset), `ZIP`, `FOLDER` or `STAGED`.
+        spelling: how the images in a folder are named, see `folder.respelled`; the source that
+            a staged file's images come from.
     """
 
     path: str
@@ -56,7 +65,7 @@ class Part:
         container: names of the archives around it in the file, such as `n01440764.tar`.
         start: first byte of the range.
         end: byte after the range, None for the end of the file.
-        kind: `TAR`, `ZIP` (its range is one of the zip's directory) or `FOLDER`.
+        kind: `TAR`, `ZIP` (its range is one of the zip's directory), `FOLDER` or `STREAM`.
         wnid: the class that it belongs to because of what it lies in, if any.
         is_patch: whether its images replace those of the same name elsewhere.
     """
@@ -147,6 +156,20 @@ class Recognised:
 
     def __str__(self) -> str:
         return f"{self.layout} ({', '.join(self.splits)})"
+
+
+class MemberReader(Protocol):
+    """What an archive is read from: a file at any offset, or a stream that only goes forward."""
+
+    @property
+    def size(self) -> int:
+        """Length in bytes; `ENDLESS` for a stream whose end has not been seen."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Returns `size` bytes from `offset`, fewer only at the end."""
+
+    def skip_to(self, offset: int) -> None:
+        """Goes on to an offset, so that a stream shows whether it reaches that far."""
 
 
 class OpenPart(Protocol):

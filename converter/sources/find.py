@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from converter.errors import SourceError, SourceReadError, printable
@@ -21,6 +21,8 @@ from converter.sources.folder import Survey, survey
 from converter.sources.identify import partial_downloads
 from converter.sources.layouts import recognise_file
 from converter.sources.names import OFFICIAL_NAMES, is_official
+from converter.sources.stream import STDIN
+from converter.sources.stream_layout import A_PIPE, standard_input
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,12 @@ def manual_folder(out: Path) -> Path:
     return out / "downloads" / "manual"
 
 
-def find_sources(source: Sequence[Path], out: Path, splits: Sequence[str] | None) -> Found:
+def find_sources(
+    source: Sequence[Path],
+    out: Path,
+    splits: Sequence[str] | None,
+    named: Sequence[tuple[str, str]] = (),
+) -> Found:
     """Finds what holds the images of the wanted splits.
 
     Args:
@@ -80,14 +87,17 @@ def find_sources(source: Sequence[Path], out: Path, splits: Sequence[str] | None
             TFDS's manual folder under `out`, then the current folder.
         out: the data_dir of the output.
         splits: the wanted splits, None for all that are there.
+        named: splits, and the file, folder or `STDIN` that was named for each.
 
     Raises:
         SourceError: nothing was found, what was named is not ImageNet's, or a folder holds a
             split several times and no official archive of it.
     """
-    if source:
+    if source or named:
         places = [Path(place).absolute() for place in source]
         verdicts = [verdict for place in places for verdict in _named(place)]
+        for split, path in named:
+            verdicts += _named_for(split, path)
         if wrong := [verdict.why for verdict in verdicts if verdict.wrong]:
             raise SourceError("\n".join([*wrong, *_taken_lines(verdicts)]))
     else:
@@ -150,6 +160,24 @@ def _named(place: Path) -> list[Verdict]:
             verdicts.append(Verdict(str(place), None, why, wrong=True))
         return verdicts
     return [_judged(place, "is no ImageNet 2012 archive", wrong=True)]
+
+
+def _named_for(split: str, path: str) -> list[Verdict]:
+    """Looks at what was named for one split."""
+    if path == STDIN:
+        return [Verdict(path, standard_input(split))]
+    verdicts = _named(Path(path))
+    pipes = [v.source for v in verdicts if v.source and v.source.layout == A_PIPE]
+    if pipes:
+        return [Verdict(path, replace(pipes[0], splits=(split,), certain=True))]
+    seen = {held for verdict in verdicts if verdict.source for held in verdict.source.splits}
+    if seen and split not in seen:
+        why = (
+            f"{printable(path)} was named for the {split} split and holds "
+            f"{' and '.join(sorted(seen))}; name it with the option of its split, or --source"
+        )
+        verdicts.append(Verdict(path, None, why, wrong=True))
+    return verdicts
 
 
 def _default(place: Path, archives_by_content: bool) -> list[Verdict]:

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from converter.sources import folder, tar_layout, zip_layout
+from converter.sources import folder, stream_layout, tar_layout, zip_layout
 from converter.sources.base import FOLDER, TAR, ZIP, OpenPart, Part, Recognised
 
 _RECOGNISERS: Final[tuple[Callable[[Path], Recognised | str | None], ...]] = (
+    stream_layout.recognise,
     zip_layout.recognise,
     tar_layout.recognise,
 )

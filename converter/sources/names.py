@@ -17,7 +17,11 @@ PATCH_NAME: Final = "ILSVRC2012_img_test_patch_v10102019.tar"
 """The test images that were replaced on October 10, 2019."""
 _PATCH: Final = re.compile(r"(?<![a-z])patch(?!ed|work)", re.IGNORECASE)
 
-ARCHIVE_SUFFIXES: Final = (".tar", ".zip")
+COMPRESSED_SUFFIXES: Final = (
+    *(".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"),
+    *(".tgz", ".tbz2", ".txz", ".tzst"),
+)
+ARCHIVE_SUFFIXES: Final = (".tar", ".zip", *COMPRESSED_SUFFIXES)
 """Suffixes of the archives that are looked into where a folder holds them."""
 
 _KNOWN_FOLDER: Final = re.compile(

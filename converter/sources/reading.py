@@ -11,11 +11,14 @@ from typing import Final
 
 from converter.errors import SourceChangedError, SourceReadError, printable
 from converter.osal import RandomReader
-from converter.sources.base import FOLDER, ZIP, SourceFile
+from converter.sources.base import FOLDER, STAGED, ZIP, SourceFile
 from converter.sources.folder import respelled
+from converter.sources.staged import origin_of, read_staged
 from converter.sources.zip_layout import read_member
 
 _OPEN_AT_ONCE: Final = 24
+
+_WARMED_AT_ONCE: Final = 4 << 20
 
 
 def place_of(file: SourceFile, name: str, offset: int) -> tuple[str, int]:
@@ -31,8 +34,18 @@ def place_of(file: SourceFile, name: str, offset: int) -> tuple[str, int]:
     return file.path, offset
 
 
+def described_place(file: SourceFile, name: str, offset: int) -> tuple[str, int]:
+    """Returns what messages call the place of an image: of a staged one, that in its source."""
+    return origin_of(file, offset) if file.kind == STAGED else place_of(file, name, offset)
+
+
 def is_current(file: SourceFile) -> bool:
-    """Returns whether a file is known to be as it was indexed; of a folder that is not known."""
+    """Returns whether a file is known to be as it was indexed; of a folder that is not known.
+
+    Whether staged files are those of the index is for `staging` to say: some are freed by and by.
+    """
+    if file.kind == STAGED:
+        return True
     return file.kind != FOLDER and SourceFile.of(file.path, file.kind) == file
 
 
@@ -66,6 +79,8 @@ class ImageReader:
         file = self._files[number]
         path, start = place_of(file, name, offset)
         reader = self._opened(file, path, offset, size)
+        if file.kind == STAGED:
+            return read_staged(reader, name, start, size)
         if file.kind == ZIP:
             return read_member(reader, name, start, size)
         data = reader.read_at(start, size)
@@ -84,6 +99,18 @@ class ImageReader:
         path, start = place_of(file, name, offset)
         with contextlib.suppress(SourceReadError, SourceChangedError):
             self._opened(file, path, offset, size).will_need(start, size)
+
+    def warm(self, number: int, start: int, end: int) -> None:
+        """Reads a range of a staged file in order, so that the system has it in memory.
+
+        A shard takes its images from there in another order; a disk with spinning platters would
+        crawl.
+        """
+        file = self._files[number]
+        if file.kind == STAGED:
+            reader = self._opened(file, file.path, 0, 0)
+            for place in range(start, end, _WARMED_AT_ONCE):
+                reader.read_at(place, min(_WARMED_AT_ONCE, end - place))
 
     def _opened(self, file: SourceFile, path: str, offset: int, size: int) -> RandomReader:
         if path in self._open:
@@ -120,7 +147,7 @@ class ImageReader:
                 now = SourceFile.of(file.path, file.kind)
             except OSError as error:
                 raise _gone(file.path, error.strerror) from error
-            if now != file:
+            if (now.size, now.mtime_ns) != (file.size, file.mtime_ns):
                 raise _changed(file.path, file.size, now.size)
 
     def close(self) -> None:

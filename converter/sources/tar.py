@@ -19,13 +19,13 @@ import re
 import tarfile
 import zlib
 from array import array
+from collections.abc import Callable
 from typing import Final, NoReturn
 
 import numpy as np
 
 from converter.errors import printable
-from converter.osal import RandomReader
-from converter.sources.base import Damage, Listing, OtherMember
+from converter.sources.base import ENDLESS, Damage, Listing, MemberReader, OtherMember
 from converter.sources.tar_header import BLOCK, Header, parse_header, parse_pax
 
 _LONGEST_EXTENSION: Final = 1 << 20
@@ -57,20 +57,28 @@ _PLAIN_NUMBERS: Final = re.compile(
 
 
 def list_members(
-    reader: RandomReader, start: int = 0, end: int | None = None, *, limit: int | None = None
+    reader: MemberReader,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    limit: int | None = None,
+    passing: Callable[[str, int, int], None] | None = None,
 ) -> Listing:
     """Lists the members of an archive, or of one that lies inside another.
 
     Args:
-        reader: the file.
+        reader: the file, or a stream that is read forward only.
         start: first byte of the archive.
         end: byte after it, None for the end of the file. Lying beyond that is a truncation.
         limit: stop after so many regular files, without judging the rest.
+        passing: is called with the name, offset and size of each regular file when its header
+            has been read and nothing behind that, so that a stream's bytes can be taken as they
+            pass. Whether they are all there is judged afterwards: a cut member is passed, too.
 
     Raises:
         SourceReadError: the system could not read the file.
     """
-    return _Walk(reader, start, reader.size if end is None else end).run(limit)
+    return _Walk(reader, start, end, passing).run(limit)
 
 
 class _Damaged(Exception):
@@ -102,11 +110,17 @@ def _read_header(block: bytes) -> Header:
 
 
 class _Walk:
-    def __init__(self, reader: RandomReader, start: int, end: int) -> None:
+    def __init__(
+        self,
+        reader: MemberReader,
+        start: int,
+        end: int | None,
+        passing: Callable[[str, int, int], None] | None,
+    ) -> None:
         self._reader = reader
         self._start = start
-        self._declared = end
-        self._stop = min(end, reader.size)
+        self._end = end
+        self._passing = passing
         self._names: list[str] = []
         self._offsets = array("q")
         self._sizes = array("q")
@@ -117,6 +131,16 @@ class _Walk:
         self._own: dict[str, str] = {}
         """What long names and pax headers say of the next member."""
         self._expecting = False
+
+    @property
+    def _declared(self) -> int:
+        """Where the archive should end."""
+        return self._reader.size if self._end is None else self._end
+
+    @property
+    def _stop(self) -> int:
+        """Where the bytes end; a stream tells it when it has ended."""
+        return min(self._declared, self._reader.size)
 
     def run(self, limit: int | None) -> Listing:
         damage, marker = None, False
@@ -139,17 +163,19 @@ class _Walk:
         last = "there is no good member"
         if self._last is not None:
             last = f'the last good member is "{_shown(self._last)}"'
-        message = f"{found.what}; {last}; {share:.1f} % of the archive was readable"
+        message = f"{found.what}; {last}"
+        if whole < ENDLESS:
+            message += f"; {share:.1f} % of the archive was readable"
         return Damage(found.kind, found.offset, printable(message))
 
     def _walk(self, limit: int | None) -> bool:
         """Lists everything; returns whether an end marker was there."""
-        at, stop, read_at = self._start, self._stop, self._reader.read_at
-        if stop <= at:
-            self._truncated("empty", at, "the archive is empty")
-        while at < stop:
+        at, read_at = self._start, self._reader.read_at
+        while at < (stop := self._stop):
             block = read_at(at, min(BLOCK, stop - at))
             if len(block) < BLOCK:
+                if at >= self._stop:  # a stream shows its end only when one reads there
+                    break
                 self._short_block(at, len(block))
             if not block[0] and not any(block):
                 if self._expecting:
@@ -162,11 +188,18 @@ class _Walk:
             at = self._member(header, block, at)
             if limit is not None and len(self._names) >= limit:
                 return False
+        self._judge_end(at)
+        return False
+
+    def _judge_end(self, at: int) -> None:
+        """Raises unless an archive without an end marker may end here."""
+        stop = self._stop
+        if at == self._start:
+            self._truncated("empty", at, "the archive is empty")
         if self._expecting:
             self._truncated("truncated", stop, f"the archive ends at byte {stop}, before a member")
         if at > stop or self._declared > stop:
             self._truncated("truncated", stop, f"the archive ends at byte {stop}, inside a block")
-        return False
 
     def _truncated(self, kind: str, at: int, what: str) -> NoReturn:
         """Raises that something is cut, and whether the range or the file is to blame."""
@@ -231,12 +264,12 @@ class _Walk:
             if size and kind not in "15":  # some writers note a size that no data follows
                 raise _Damaged("bad-header", at, f"a {_KINDS[kind]} that claims data at byte {at}")
             size = 0
-        if data + size > self._stop:
-            there = max(0, self._stop - data)
-            what = f'member "{_shown(name)}" at byte {at} needs {size:,} bytes, of which {there:,}'
-            self._truncated("truncated", at, f"{what} are there")
-        self._last = name
+        self._require(name, at, data, size)
         if kind in "07" and not name.endswith("/"):
+            if self._passing is not None:
+                self._passing(name, data, size)
+                self._reader.skip_to(data + size)
+                self._require(name, at, data, size)
             self._names.append(name)
             self._offsets.append(data)
             self._sizes.append(size)
@@ -244,7 +277,15 @@ class _Walk:
             unknown = f"unknown type {printable(kind)}"
             what = "folder" if kind in "07" else _KINDS.get(kind, unknown)
             self._others.append(OtherMember(name, what, at))
+        self._last = name
         return data + _padded(size)
+
+    def _require(self, name: str, at: int, data: int, size: int) -> None:
+        """Raises that the archive ends inside a member's bytes."""
+        if data + size > self._stop:
+            there = max(0, self._stop - data)
+            what = f'member "{_shown(name)}" at byte {at} needs {size:,} bytes, of which {there:,}'
+            self._truncated("truncated", at, f"{what} are there")
 
     def _sparse_headers(self, block: bytes, at: int) -> int:
         length, more = 0, block[482]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from posixpath import basename
 from typing import Final
@@ -14,7 +15,8 @@ from converter.sources.identify import identify
 from converter.sources.names import KAGGLE_FOLDER, is_class_tar, is_patch, splits_named
 from converter.sources.tar import list_members
 
-_PEEKED_MEMBERS: Final = 64
+PEEKED_MEMBERS: Final = 64
+"""How many members are looked at to recognise a tar."""
 
 
 def recognise(path: Path) -> Recognised | str:
@@ -27,16 +29,27 @@ def recognise(path: Path) -> Recognised | str:
         SourceReadError: the file cannot be read.
     """
     with RandomReader(path) as reader:
-        names = list_members(reader, limit=_PEEKED_MEMBERS).names
+        names = list_members(reader, limit=PEEKED_MEMBERS).names
+    return recognise_names(names, Part(str(path)), path.name) or identify(path, names)
+
+
+def recognise_names(names: Sequence[str], part: Part, file_name: str) -> Recognised | None:
+    """Says what a tar is by its first members, None where they are not ImageNet's.
+
+    Args:
+        names: the members' names.
+        part: the tar.
+        file_name: what it is called, without a suffix that says how it is compressed.
+    """
     splits = splits_named(names)
-    part = Part(str(path), is_patch=splits == ("test",) and is_patch(path.name))
+    part = replace(part, is_patch=splits == ("test",) and is_patch(file_name))
     if any(name.split("/")[0] == KAGGLE_FOLDER for name in names):
         return Recognised(part, "Kaggle's tree in a tar", SPLITS, certain=False)
     if not splits:
-        return identify(path, names)
+        return None
     if any(is_class_tar(basename(name)) for name in names):
         return Recognised(part, "class tars in a tar", splits, certain=True)
-    certain = any(path.name == archive.name for archive in OFFICIAL_ARCHIVES)
+    certain = any(file_name == archive.name for archive in OFFICIAL_ARCHIVES)
     folders = any(parse_wnid(folder) for name in names for folder in name.split("/")[:-1])
     layout = "class folders in a tar" if folders else "images in a tar"
     return Recognised(part, layout, splits, certain)

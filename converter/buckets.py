@@ -1,0 +1,125 @@
+"""Lays images into staged files, by the order in which the shards will want them.
+
+The place of a record follows from the md5 of split and name, which is known as soon as an image's
+header passes. Its leading bits choose the file, so that a shard needs a few files only, and files
+are needed by a few neighbouring shards. They are written through a bounded buffer, one open at a
+time.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from converter import osal
+from converter.imagenet import SPLITS, parse_image_name
+from converter.output import output_errors
+from converter.plan import record_key
+from converter.sources.base import STAGED, SourceFile
+from converter.sources.staged import NOTE_BYTES, note
+
+BUCKETS: Final = {"train": 1024, "validation": 64, "test": 128}
+"""As many as ImageNet 2012 has shards: 100 to 150 MB each."""
+_BUFFERS: Final = {"train": 256 << 10, "validation": 1 << 20, "test": 1 << 20}
+"""Bytes gathered for a bucket before they are written; on average half of that is in use."""
+SUFFIX: Final = ".staged"
+
+
+@dataclass
+class _Bucket:
+    file: SourceFile
+    written: int
+    parts: list[bytes] = field(default_factory=list)
+    gathered: int = 0
+    is_synced: bool = True
+
+    @property
+    def end(self) -> int:
+        return self.written + self.gathered
+
+
+class Buckets:
+    """The staged files of one source while they are written.
+
+    Args:
+        folder: where they go.
+        source: where the images come from, for messages.
+        durable: length of each file, by name, that an earlier pass made durable. What belongs
+            there is not written again, since the same source gives the same bytes.
+    """
+
+    def __init__(self, folder: Path, source: str, durable: dict[str, int]) -> None:
+        self._folder = folder
+        self._source = source
+        self._durable = durable
+        self._buckets: dict[tuple[str, int], _Bucket] = {}
+        self.added = 0
+
+    def add(self, canonical: str, data: bytes, offset: int) -> tuple[SourceFile, int]:
+        """Adds an image.
+
+        Args:
+            canonical: its official name.
+            data: its bytes.
+            offset: where they begin in the source.
+
+        Returns:
+            The file that it is in, whose size and time are not settled yet, and where in it.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        name = parse_image_name(canonical)
+        assert name is not None
+        key = int.from_bytes(record_key(name.split, canonical.encode())[:4], "big")
+        number = key * BUCKETS[name.split] >> 32
+        bucket = self._buckets.get((name.split, number)) or self._new(name.split, number)
+        place = bucket.end + NOTE_BYTES
+        bucket.parts += (note(data, offset), data)
+        bucket.gathered += NOTE_BYTES + len(data)
+        self.added += len(data)
+        if bucket.gathered >= _BUFFERS[name.split]:
+            self._flush(bucket)
+        return bucket.file, place
+
+    def _new(self, split: str, number: int) -> _Bucket:
+        path = self._folder / f"{split}-{number:04d}{SUFFIX}"
+        bucket = _Bucket(SourceFile(str(path), 0, 0, STAGED, self._source), 0)
+        self._buckets[split, number] = bucket
+        return bucket
+
+    def _flush(self, bucket: _Bucket) -> None:
+        path = Path(bucket.file.path)
+        there = max(0, self._durable.get(path.name, 0) - bucket.written)
+        data = b"".join(bucket.parts)
+        bucket.written += len(data)
+        bucket.parts, bucket.gathered = [], 0
+        if there < len(data):
+            bucket.is_synced = False
+            with output_errors(path), open(path, "ab") as file:
+                file.write(data[there:])
+
+    def make_durable(self) -> dict[str, int]:
+        """Writes what is gathered and waits until all is on the disk.
+
+        Returns:
+            The length of each file by its name.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        for split in SPLITS:
+            for number in range(BUCKETS[split]):
+                if bucket := self._buckets.get((split, number)):
+                    self._flush(bucket)
+        for bucket in self._buckets.values():
+            if not bucket.is_synced:
+                path = Path(bucket.file.path)
+                with output_errors(path), open(path, "rb+") as file:
+                    os.fsync(file.fileno())
+                bucket.is_synced = True
+        with output_errors(self._folder):
+            osal.fsync_folder(self._folder)
+        return {Path(b.file.path).name: b.written for b in self._buckets.values()}
