@@ -111,7 +111,7 @@ def _run(options: Options, progress: Progress) -> Report:
     found = _find(options, progress)
     space = Workspace(options.out, publish.dataset_version())
     with space.locked():
-        existing = {} if options.restart else space.published()
+        existing = _to_join(options, found, space)
         options, found = _without(existing, options, found, space)
         checksums = _checksums(options, found, progress)
         with begin_proof(found.archives, options.validate, progress) as proof:
@@ -138,6 +138,14 @@ def _run(options: Options, progress: Progress) -> Report:
         else:
             space.commit()
     return report
+
+
+def _to_join(options: Options, found: Found, space: Workspace) -> dict[str, PublishedSplit]:
+    """Returns the splits that are there already and stay."""
+    if not options.restart:
+        return space.published()
+    space.require_kept(dict.fromkeys(found.archives.values()))
+    return {}
 
 
 def _without(
