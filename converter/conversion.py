@@ -20,7 +20,7 @@ from converter.indexing import make_index
 from converter.journal import Journal, load_index, save_index
 from converter.odd_images import convert_odd_images
 from converter.options import Options, StrPath
-from converter.output import write_durably
+from converter.output import command_line, write_durably
 from converter.plan import ShardLimits, SplitPlan, plan_split
 from converter.progress import Progress
 from converter.proof import begin_proof
@@ -28,7 +28,6 @@ from converter.published import (
     REPORT_NAME,
     PublishedSplit,
     read_checksums,
-    read_report,
 )
 from converter.report import Report, make_report, versions
 from converter.shards import ShardResult
@@ -43,7 +42,7 @@ def convert(
     out: StrPath | None = None,
     *,
     workers: int | None = None,
-    splits: Sequence[str] | None = None,
+    splits: str | Sequence[str] | None = None,
     validate: str = "decode",
     on_corrupt: str = "fail",
     allow_incomplete: bool = False,
@@ -129,8 +128,9 @@ def _run(options: Options, progress: Progress) -> Report:
                 publish.write_checksums(space.dataset, shards, _digests(space.final, existing))
         osal.ignore_stop_signals()
         checksums = tuple(dict.fromkeys((*checksums, *proof.checksums)))
-        joined_to = read_report(space.final) if existing else None
-        report = make_report(space, options, index, shards, journal.runs, checksums, joined_to)
+        report = make_report(
+            space, options, index, shards, journal.runs, checksums, tuple(existing)
+        )
         report = report.timed(began, made.seconds, [journal.shards[name] for name in made.reused])
         write_durably(space.dataset / REPORT_NAME, report.to_json().encode("ascii"))
         if existing:
@@ -210,7 +210,10 @@ def _scan(options: Options, found: Found, progress: Progress) -> Index:
     index = make_index(
         found.parts, options.splits, options.expected_splits, options.workers, progress
     )
-    index.refuse_unless_sound(options.allow_incomplete)
+    sources = [word for path in options.source or found.archives for word in ("--source", path)]
+    chosen = ("--splits", ",".join(options.splits)) if options.splits else ()
+    list_all = command_line("inspect", *sources, *chosen)
+    index.refuse_unless_sound(options.allow_incomplete, list_all)
     return index
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -154,6 +155,13 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
             raise
     finally:
         os.close(fd)
+
+
+def quoted(argument: str) -> str:
+    """Returns an argument as it is typed in this system's shell."""
+    if not _WINDOWS:
+        return shlex.quote(argument)
+    return f'"{argument}"' if set(argument) & set(" &()^;,=%!'") else argument
 
 
 def mount_of(path: str | os.PathLike[str]) -> str:

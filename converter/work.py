@@ -161,7 +161,12 @@ def file_sha256(path: Path) -> str:
 
 
 def write_shards(
-    job: ShardJob, names: Sequence[str], journal: Journal, workers: int, step: Step
+    job: ShardJob,
+    names: Sequence[str],
+    journal: Journal,
+    workers: int,
+    progress: Progress,
+    step: Step,
 ) -> None:
     """Writes shards and journals each as it is finished.
 
@@ -186,6 +191,7 @@ def write_shards(
         except pool.WorkerDied as error:
             suspects = [name for name in pending if _left_behind(job.folder, name)]
             deaths.update(suspects or [_NO_SHARD])
+            progress.say("A worker process ended unexpectedly; its shards are tried again")
             if deaths[_NO_SHARD] >= _DEATHS_AT_NO_SHARD:
                 raise ConversionError(
                     f"worker processes keep dying before they begin a shard: {error}. Too little "

@@ -12,7 +12,7 @@ from converter import osal
 from converter.errors import OutputError, VerificationError, printable
 from converter.imagenet import DATASET, SPLITS
 from converter.journal import JOURNAL, OutputLock
-from converter.output import make_folder, output_errors, write_durably
+from converter.output import WORK_PREFIX, command_line, make_folder, output_errors, write_durably
 from converter.published import (
     CHECKSUMS,
     INFO,
@@ -42,7 +42,7 @@ class Workspace:
     @property
     def work(self) -> Path:
         """The journal, the saved index and all that is unfinished."""
-        return self.out / DATASET / f"incomplete.imagenet-convert_{self.version}"
+        return self.out / DATASET / f"{WORK_PREFIX}{self.version}"
 
     @property
     def dataset(self) -> Path:
@@ -57,7 +57,7 @@ class Workspace:
     @property
     def replaced(self) -> Path:
         """An older dataset, for the moment in which a new one takes its place."""
-        return self.final.with_name(f"incomplete.imagenet-convert_{self.version}.replaced")
+        return self.final.with_name(f"{WORK_PREFIX}{self.version}.replaced")
 
     def published(self) -> dict[str, PublishedSplit]:
         """Returns the splits of the dataset that is there already, nothing where there is none.
@@ -79,8 +79,8 @@ class Workspace:
             OutputError: says how to check it and how to replace it.
         """
         raise OutputError(
-            f"{printable(str(self.final))} exists already. Check it with `imagenet-convert "
-            f"verify {printable(str(self.out))}`, or replace it with --restart."
+            f"{printable(str(self.final))} exists already. Check it with "
+            f"`{command_line('verify', self.out)}`, or replace it with --restart."
         )
 
     def require_kept(self, splits: Collection[str]) -> None:
