@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import sys
 import traceback
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from converter import osal
-from converter.errors import ConversionError, Interrupted, Terminated
+from converter.errors import ConversionError, Interrupted, Terminated, printable
 
 if TYPE_CHECKING:
     from converter.inspect import Inspection
@@ -70,6 +71,14 @@ Out = Annotated[
         show_default=False,
     ),
 ]
+DemoOut = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="An empty folder for archives and dataset. Default: imagenet-demo in the current one.",
+        show_default=False,
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(
@@ -84,8 +93,20 @@ Splits = Annotated[
         show_default=False,
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show a traceback with an error.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import importlib.metadata
+
+        print(f"imagenet-convert {importlib.metadata.version('imagenet-convert')}")
+        raise typer.Exit
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Print errors only.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", metavar="", help="Show a traceback with an error.")
+]
 
 
 def _one_source(split: str) -> typer.models.OptionInfo:
@@ -117,24 +138,32 @@ def convert_command(
     ] = OnCorrupt.fail,
     allow_incomplete: Annotated[
         bool,
-        typer.Option("--allow-incomplete", help="Accept absent images; never a damaged archive."),
+        typer.Option(
+            "--allow-incomplete", metavar="", help="Accept absent images; never a damaged archive."
+        ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Index and plan, print, write nothing.")
+        bool, typer.Option("--dry-run", metavar="", help="Index and plan, print, write nothing.")
     ] = False,
     restart: Annotated[
         bool,
         typer.Option(
             "--restart",
+            metavar="",
             help="Discard earlier work; replace an existing dataset once the new one is complete.",
         ),
     ] = False,
     verify_resume: Annotated[
         bool,
-        typer.Option("--verify-resume", help="Check every finished shard's sha256 on resuming."),
+        typer.Option(
+            "--verify-resume", metavar="", help="Check every finished shard's sha256 on resuming."
+        ),
     ] = False,
     checksum: Annotated[
-        bool, typer.Option("--checksum", help="Compare the archives with the official digests.")
+        bool,
+        typer.Option(
+            "--checksum", metavar="", help="Compare the archives with the official digests."
+        ),
     ] = False,
     train: Annotated[str | None, _one_source("train")] = None,
     val: Annotated[str | None, _one_source("validation")] = None,
@@ -162,6 +191,16 @@ def convert_command(
             metavar="PATH", help="Also append what is shown to a file.", show_default=False
         ),
     ] = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            metavar="",
+            help="Print the version.",
+            callback=_print_version,
+            is_eager=True,
+        ),
+    ] = False,
 ) -> None:
     """Convert the ImageNet 2012 archives to what tfds.load("imagenet2012") finds."""
     if context.invoked_subcommand:
@@ -174,7 +213,7 @@ def convert_command(
             source,
             out,
             workers=workers,
-            splits=None if splits is None else splits.split(","),
+            splits=splits,
             validate=validate.value,
             on_corrupt=on_corrupt.value,
             allow_incomplete=allow_incomplete,
@@ -195,7 +234,7 @@ def convert_command(
 
 @app.command("demo")
 def demo_command(
-    out: Out = None,
+    out: DemoOut = None,
     workers: Workers = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -203,9 +242,12 @@ def demo_command(
     """Make a miniature ImageNet, convert it, load it with plain tfds.load."""
 
     def run(progress: Progress) -> str:
-        from converter.demo_run import run_demo
+        from converter.demo_run import demo_folder, run_demo
 
-        return run_demo(out, workers, progress)
+        said = run_demo(out, workers, progress)
+        if quiet:  # it leaves a folder of a size that wants to be found again
+            progress.result(printable(str(demo_folder(out))))
+        return said
 
     _carry_out(run, quiet, verbose, None)
 
@@ -216,7 +258,7 @@ def inspect_command(
     out: Out = None,
     workers: Workers = None,
     splits: Splits = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -229,10 +271,11 @@ def inspect_command(
             source or (),
             out,
             workers=workers,
-            splits=None if splits is None else splits.split(","),
+            splits=splits,
             progress=progress,
         )
-        progress.result(inspection.to_json() if json else str(inspection))
+        if json or not quiet:
+            progress.result(inspection.to_json() if json else str(inspection))
         inspection.require_sound()
         return inspection
 
@@ -250,7 +293,9 @@ def verify_command(
             show_default=False,
         ),
     ] = None,
-    decode: Annotated[bool, typer.Option("--decode", help="Decode every image, too.")] = False,
+    decode: Annotated[
+        bool, typer.Option("--decode", metavar="", help="Decode every image, too.")
+    ] = False,
     workers: Workers = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -275,18 +320,20 @@ def _carry_out(
     show: bool = True,
 ) -> None:
     """Runs one function of the API; its result goes to stdout, an error sets the exit code."""
-    from converter.progress import open_progress
+    from converter.progress import Progress, open_progress
 
-    with open_progress(quiet, log_file) as progress:
+    progress = Progress()
+    with contextlib.ExitStack() as stack:
         try:
+            progress = stack.enter_context(open_progress(quiet, log_file))
             result = str(run(progress))
         except ConversionError as error:
             if verbose:
                 traceback.print_exc()
             progress.fail(str(error))
             raise typer.Exit(error.exit_code) from None
-        if show and not quiet:
-            progress.result(result)
+        if show:
+            (progress.note if quiet else progress.result)(result)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from converter.io_choice import choose
 from converter.journal import JOURNAL, Journal, load_index, save_index
 from converter.odd_images import convert_odd_images
 from converter.options import Options, StrPath
-from converter.output import write_durably
+from converter.output import command_line, write_durably
 from converter.plan import ShardLimits, SplitPlan, plan_split
 from converter.progress import Progress
 from converter.proof import begin_proof
@@ -31,12 +31,12 @@ from converter.published import (
     REPORT_NAME,
     PublishedSplit,
     read_checksums,
-    read_report,
 )
 from converter.report import Report, make_report, versions
 from converter.shards import ShardResult
 from converter.sources.base import STAGED, TAR, Part
 from converter.sources.find import Found, find_sources
+from converter.sources.stream import STDIN
 from converter.staging import Staging, staging_folder
 from converter.work import ShardJob, file_sha256
 from converter.workspace import Workspace
@@ -48,7 +48,7 @@ def convert(
     out: StrPath | None = None,
     *,
     workers: int | None = None,
-    splits: Sequence[str] | None = None,
+    splits: str | Sequence[str] | None = None,
     validate: str = "decode",
     on_corrupt: str = "fail",
     allow_incomplete: bool = False,
@@ -130,7 +130,7 @@ def _run(options: Options, progress: Progress) -> Report:
     found = _find(options, progress)
     space = Workspace(options.out, publish.dataset_version())
     with space.locked():
-        existing = {} if options.restart else space.published()
+        existing = _to_join(options, found, space)
         options, found = _without(existing, options, found, space)
         staging = _staging(options, found, space, progress)
         attempt = partial(_convert, began, options, found, staging, space, existing, progress)
@@ -170,8 +170,7 @@ def _convert(
             publish.write_checksums(space.dataset, shards, _digests(space.final, existing))
     osal.ignore_stop_signals()
     checksums = tuple(dict.fromkeys((*checksums, *proof.checksums)))
-    joined_to = read_report(space.final) if existing else None
-    report = make_report(space, options, index, shards, journal.runs, checksums, joined_to)
+    report = make_report(space, options, index, shards, journal.runs, checksums, tuple(existing))
     report = report.timed(began, made.seconds, [journal.shards[name] for name in made.reused])
     write_durably(space.dataset / REPORT_NAME, report.to_json().encode("ascii"))
     if existing:
@@ -190,6 +189,14 @@ def _staging(options: Options, found: Found, space: Workspace, progress: Progres
     for choice in choices:
         progress.say(str(choice))
     return Staging.of(folder, [c.source for c in choices if c.is_staged], options.restart)
+
+
+def _to_join(options: Options, found: Found, space: Workspace) -> dict[str, PublishedSplit]:
+    """Returns the splits that are there already and stay."""
+    if not options.restart:
+        return space.published()
+    space.require_kept(found.splits)
+    return {}
 
 
 def _without(
@@ -281,7 +288,11 @@ def _scan(options: Options, found: Found, staging: Staging, progress: Progress) 
         progress,
         staging.scanned(),
     )
-    index.refuse_unless_sound(options.allow_incomplete)
+    places = [source.part.path for source in found.sources]
+    named = [word for path in options.source or places for word in ("--source", path)]
+    chosen = ("--splits", ",".join(options.splits)) if options.splits else ()
+    list_all = "" if STDIN in places else command_line("inspect", *named, *chosen)
+    index.refuse_unless_sound(options.allow_incomplete, list_all)
     return index
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from converter import pool
@@ -11,6 +12,7 @@ from converter.demo import DemoSize, make_archives
 from converter.errors import OutputError, printable
 from converter.imagenet import DATASET, OFFICIAL_ARCHIVES, wnids
 from converter.options import StrPath, absolute
+from converter.output import command_line
 from converter.progress import Progress, duration
 from converter.quiet import quiet_tensorflow
 from converter.report import Report
@@ -35,7 +37,7 @@ def run_demo(out: StrPath | None, workers: int | None, progress: Progress) -> st
         OutputError: the folder holds archives or a dataset already.
         ConversionError: see `convert`.
     """
-    folder = absolute(DEFAULT_FOLDER if out is None else out)
+    folder = demo_folder(out)
     archives = manual_folder(folder)
     refuse_occupied(folder, archives)
     began = time.monotonic()
@@ -51,14 +53,20 @@ def run_demo(out: StrPath | None, workers: int | None, progress: Progress) -> st
             f"Made {made.images:,} images ({made.bytes:,} bytes) in "
             f"{duration(making)}: {printable(str(archives))}",
             "",
-            str(report),
+            str(replace(report, findings=())),  # of course most of ImageNet is missing
             "",
             loaded,
             "",
             f"All of it took {duration(time.monotonic() - began)}. The folder "
             f"{printable(str(folder))} can be deleted.",
+            f"Now your own archives: {command_line('--source', 'FOLDER', '--out', 'DIR')}",
         )
     )
+
+
+def demo_folder(out: StrPath | None) -> Path:
+    """Returns where the demo goes: by default `imagenet-demo` in the current folder."""
+    return absolute(DEFAULT_FOLDER if out is None else out)
 
 
 def refuse_occupied(folder: Path, archives: Path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import enum
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +13,8 @@ PLACES_KEPT: Final = 2000
 """Places remembered per kind; a hostile archive must not fill the memory with them."""
 
 _SHORT_PLACE: Final = 40
-_INDENT: Final = " " * 4
+_LONG_PLACE: Final = 1000
+_ROW: Final = 96
 
 
 class Severity(enum.Enum):
@@ -94,8 +94,8 @@ KINDS: Final = {
     "extra-images": Kind(Severity.REFUSE, "more images than ILSVRC2012 has"),
     "missing-split": Kind(
         Severity.MISSING,
-        "{count} of the expected splits have no archive",
-        "name the splits that are wanted with --splits, or give the archive with --source",
+        "splits without an archive: {count}",
+        "give the archive with --source, or name the splits that are wanted with --splits",
     ),
     "partial-download": Kind(
         Severity.MISSING,
@@ -197,25 +197,37 @@ class Findings:
         return [finding for finding in self if finding.severity in severities]
 
 
-def describe(findings: Iterable[Finding], places: int, all_short: bool = True) -> str:
+def describe(findings: Iterable[Finding], lines: int = PLACES_KEPT) -> str:
     """Returns the findings as text: a line each, the places indented below.
+
+    Short places, such as wnids, stand several on a line.
 
     Args:
         findings: what to describe.
-        places: how many places of each are listed; the rest is counted.
-        all_short: list short places, such as wnids, all of them, several on a line.
+        lines: how many lines of places of each are listed; the rest is counted. Where it is not
+            all of them, a very long place is cut too.
     """
-    lines = []
+    told = []
     for finding in findings:
-        lines.append(finding.summary + (f": {finding.remedy}" if finding.remedy else ""))
-        listed = finding.places
-        if all_short and len(listed) > 1 and max(map(len, listed)) <= _SHORT_PLACE:
-            lines += textwrap.wrap(
-                "; ".join(listed), 100, initial_indent=_INDENT, subsequent_indent=_INDENT
-            )
-        else:
-            listed = listed[:places]
-            lines += [f"    {place}" for place in listed]
-        if finding.count > len(listed):
-            lines.append(f"    ... and {finding.count - len(listed):,} more")
-    return "\n".join(lines)
+        told.append(finding.summary + (f": {finding.remedy}" if finding.remedy else ""))
+        rows = list(_rows(finding.places))[:lines]
+        for row in rows:
+            text = "; ".join(row)
+            cut = lines < PLACES_KEPT and len(text) > _LONG_PLACE
+            told.append(f"    {text[:_LONG_PLACE]} ..." if cut else f"    {text}")
+        if left := finding.count - sum(map(len, rows)):
+            told.append(f"    ... and {left:,} more")
+    return "\n".join(told)
+
+
+def _rows(places: Sequence[str]) -> Iterator[list[str]]:
+    row: list[str] = []
+    for place in places:
+        if row and (
+            len("; ".join([*row, place])) > _ROW or max(map(len, [*row, place])) > _SHORT_PLACE
+        ):
+            yield row
+            row = []
+        row.append(place)
+    if row:
+        yield row

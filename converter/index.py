@@ -25,6 +25,8 @@ from converter.sources.reading import ImageReader, described_place
 _COMPARED_DUPLICATES = 20_000
 """Up to here both copies are read and compared; beyond, doubled images are refused unread."""
 _RANGES_SHOWN = 500
+_LINES_SHOWN = 20
+"""Of places of each kind, so that a refusal fits a terminal."""
 _DOGS = (151, 275)
 """Labels of the first and the last breed of dogs."""
 _TASK_3_CLASSES = range(100, 121)
@@ -55,11 +57,12 @@ class Index:
         """Returns a sha256 over a split's rows, which says whether two indexes are the same."""
         return hashlib.sha256(np.ascontiguousarray(self.splits[split]).tobytes()).hexdigest()
 
-    def refuse_unless_sound(self, allow_incomplete: bool) -> None:
+    def refuse_unless_sound(self, allow_incomplete: bool, list_all: str = "") -> None:
         """Raises what speaks against a conversion.
 
         Args:
             allow_incomplete: whether absent images are accepted.
+            list_all: the command that lists everything that was found, if there is one.
 
         Raises:
             SourceError: lists every finding that stands in the way.
@@ -69,11 +72,14 @@ class Index:
         if not grave:
             return
         advice = ""
+        if all(finding.kind == "missing-split" for finding in grave) and self.splits:
+            advice = f"\nTo convert only what is there, add --splits {','.join(self.splits)}."
         if all(finding.severity is Severity.MISSING for finding in grave):
-            advice = "\nTo convert without what is missing, add --allow-incomplete."
+            advice += "\nTo convert without what is missing, add --allow-incomplete."
+        if list_all:
+            advice += f"\nThis lists everything that was found:\n    {list_all}"
         raise SourceError(
-            f"the source cannot be converted:\n{describe(grave, places=100)}{advice}\n"
-            "`imagenet-convert inspect` lists everything that was found."
+            f"the source cannot be converted:\n{describe(grave, _LINES_SHOWN)}{advice}"
         )
 
 

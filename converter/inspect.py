@@ -10,10 +10,10 @@ import numpy as np
 
 from converter import pool
 from converter.errors import SourceError
-from converter.findings import PLACES_KEPT, Finding, Severity, describe
+from converter.findings import Finding, Severity, describe
 from converter.imagenet import EXAMPLES, EXPECTED_SPLITS
 from converter.indexing import make_index
-from converter.options import StrPath, absolute, default_out
+from converter.options import StrPath, absolute, default_out, named_splits
 from converter.progress import Progress
 from converter.sources.find import Verdict, find_sources
 
@@ -61,7 +61,8 @@ class Inspection:
             SourceError: sets the exit code; the findings say what it is about.
         """
         if not self.sound:
-            raise SourceError("the source is not ready to convert, see its findings")
+            grave = [f.summary for f in self.findings if f.severity is not Severity.NOTE]
+            raise SourceError(f"the source is not ready to convert: {'; '.join(grave)}")
 
     def to_json(self) -> str:
         """Returns everything as JSON text."""
@@ -85,7 +86,7 @@ class Inspection:
         ):
             found_here = [f for f in self.findings if f.severity is severity]
             if found_here:
-                lines += ["", f"{title}:", describe(found_here, places=PLACES_KEPT)]
+                lines += ["", f"{title}:", describe(found_here)]
         lines += ["", "Ready to convert." if self.sound else "Not ready to convert."]
         return "\n".join(lines)
 
@@ -95,7 +96,7 @@ def inspect(
     out: StrPath | None = None,
     *,
     workers: int | None = None,
-    splits: Sequence[str] | None = None,
+    splits: str | Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
     """Indexes a source and judges it, as a conversion would.
@@ -109,18 +110,20 @@ def inspect(
         progress: what shows the steps.
 
     Raises:
+        UsageError: a split does not exist.
         SourceError: nothing was found, or a file could not be read.
     """
+    chosen = named_splits(splits)
     found = find_sources(
         [absolute(path) for path in source],
         absolute(default_out() if out is None else out),
-        splits,
+        chosen,
     )
     try:
         index = make_index(
             found.parts,
-            splits,
-            splits or EXPECTED_SPLITS,
+            chosen,
+            chosen or EXPECTED_SPLITS,
             workers or pool.default_workers(),
             progress or Progress(),
         )

@@ -200,7 +200,10 @@ class OutputLock:
             try:
                 self._lock.acquire()
             except filelock.Timeout as error:
-                raise LockedError(f"another run works on this output: {self._holder()}") from error
+                raise LockedError(
+                    f"another run works on this output: {self._holder()}. Wait until it ends, or "
+                    "stop that process, and run this again."
+                ) from error
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
         with output_errors(self._note):
             self._note.write_text(json.dumps(holder), encoding="ascii")

@@ -30,6 +30,32 @@ def absolute(path: StrPath) -> Path:
     return Path(os.path.abspath(os.path.expanduser(path)))
 
 
+def named_splits(splits: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Returns the names of splits; a string holds one, or several between commas.
+
+    Raises:
+        UsageError: one does not exist, or stands there twice.
+    """
+    if splits is None:
+        return None
+    listed = splits.split(",") if isinstance(splits, str) else splits
+    names = tuple(str(split).strip() for split in listed)
+    if not names or len(names) != len(set(names)) or not set(names) <= set(SPLITS):
+        raise UsageError(
+            f"splits (--splits) must be some of {','.join(SPLITS)}, each once, "
+            f"not {','.join(names)!r}{_resembling(names)}"
+        )
+    return names
+
+
+def _resembling(splits: Sequence[str]) -> str:
+    """Returns the splits that are meant, as a question; nothing where that is not plain."""
+    meant = [[known for known in SPLITS if split and known.startswith(split)] for split in splits]
+    if not all(len(found) == 1 for found in meant):
+        return ""
+    return f"; is {','.join(found[0] for found in meant)} meant?"
+
+
 @dataclass(frozen=True)
 class Options:
     """The arguments of `convert`; see there. `make` fills in what depends on the machine.
@@ -59,7 +85,7 @@ class Options:
         source: StrPath | Sequence[StrPath] | None,
         out: StrPath | None,
         workers: int | None,
-        splits: Sequence[str] | None,
+        splits: str | Sequence[str] | None,
         limits: ShardLimits | None,
         staging: StrPath | None = None,
         named: Mapping[str, StrPath | None] | None = None,
@@ -78,7 +104,7 @@ class Options:
             source=tuple(absolute(path) for path in source),
             out=absolute(default_out() if out is None else out),
             workers=default_workers() if workers is None else workers,
-            splits=None if splits is None else tuple(splits),
+            splits=named_splits(splits),
             limits=limits or ShardLimits(),
             staging=None if staging is None else absolute(staging),
             named=tuple(
@@ -90,8 +116,8 @@ class Options:
         )
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise UsageError(f"workers must be at least 1, not {self.workers}")
+        if not isinstance(self.workers, int) or self.workers < 1:
+            raise UsageError(f"workers must be a number from 1, not {self.workers!r}")
         for field, allowed in (
             ("validate", (*VALIDATE_LEVELS, DIGEST)),
             ("on_corrupt", ON_CORRUPT),
@@ -101,13 +127,6 @@ class Options:
                 raise UsageError(f"{field} must be one of {', '.join(allowed)}, not {value!r}")
         if [path for _, path in self.named].count(STDIN) > 1:
             raise UsageError("standard input (-) can be one split only")
-        if self.splits is not None:
-            known = [split for split in SPLITS if split in self.splits]
-            if not known or len(known) != len(self.splits):
-                raise UsageError(
-                    f"splits must be some of {', '.join(SPLITS)}, each once, "
-                    f"not {','.join(self.splits)!r}"
-                )
 
     @property
     def expected_splits(self) -> tuple[str, ...]:

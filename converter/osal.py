@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import signal
 import stat
 import sys
@@ -259,6 +260,13 @@ def status_of(entry: os.DirEntry[str]) -> os.stat_result:
         OSError: it is a link that leads nowhere, or may not be looked at.
     """
     return os.stat(entry.path) if _WINDOWS else entry.stat()
+
+
+def quoted(argument: str) -> str:
+    """Returns an argument as it is typed in this system's shell."""
+    if not _WINDOWS:
+        return shlex.quote(argument)
+    return f'"{argument}"' if set(argument) & set(" &()^;,=%!'") else argument
 
 
 def mount_of(path: str | os.PathLike[str]) -> str:

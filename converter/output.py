@@ -8,9 +8,19 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from converter import osal
 from converter.errors import NoSpaceError, OutputError, printable
+
+WORK_PREFIX: Final = "incomplete.imagenet-convert_"
+"""Begins the name of the folder with finished shards; TFDS ignores what begins so."""
+
+
+def command_line(*arguments: str | os.PathLike[str]) -> str:
+    """Returns a command of this package as it can be pasted into a shell."""
+    words = (osal.quoted(printable(os.fspath(argument))) for argument in arguments)
+    return " ".join(("imagenet-convert", *words))
 
 
 @contextlib.contextmanager
@@ -29,27 +39,36 @@ def output_errors(path: Path) -> Iterator[None]:
 
 def _explained(path: Path, error: OSError) -> OutputError:
     shown = printable(str(path))
+    kept = "Finished shards are kept." if _beside_work(path) else ""
+    again = " ".join(("Make room and run the same command again.", kept)).strip()
     if error.errno == errno.ENOSPC:
         mount = osal.mount_of(path.parent)
-        if osal.inodes_exhausted(path.parent):
+        if osal.inodes_exhausted(mount):
             what = "no file entries (inodes) are left"
         else:
             what = f"{shutil.disk_usage(mount).free:,} bytes are free"
         return NoSpaceError(
-            f"no space on {printable(mount)} while writing {shown}: {what}. "
-            "Make room and run the same command again; finished shards are kept."
+            f"no space on {printable(mount)} while writing {shown}: {what}. {again}"
         )
     if error.errno == getattr(errno, "EDQUOT", -1):
         return NoSpaceError(
             f"the disk quota on {printable(osal.mount_of(path.parent))} is used up while writing "
-            f"{shown}. Make room and run the same command again; finished shards are kept."
+            f"{shown}. {again}"
         )
     reasons = {
         errno.EFBIG: "the file size limit is exceeded (see `ulimit -f`)",
         errno.EROFS: f"{printable(osal.mount_of(path.parent))} is mounted read-only",
     }
     reason = reasons.get(error.errno or 0) or f"{error.strerror} (errno {error.errno})"
-    return OutputError(f"cannot write {shown}: {reason}. Finished shards are kept.")
+    advice = kept or "Check the path and its permissions, or choose another one."
+    return OutputError(f"cannot write {shown}: {reason}. {advice}")
+
+
+def _beside_work(path: Path) -> bool:
+    """Returns whether a path lies in a work folder or beside one."""
+    if any(part.startswith(WORK_PREFIX) for part in path.parts):
+        return True
+    return any(path.parent.glob(f"{WORK_PREFIX}*"))
 
 
 def write_durably(path: Path, data: bytes) -> None:

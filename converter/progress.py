@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, BinaryIO, Final
 
+from converter.errors import printable
 from converter.output import output_errors
 
 if TYPE_CHECKING:
@@ -52,13 +53,19 @@ class Progress:
         """Prints the result, to stdout."""
         _print(text, sys.stdout)
 
+    def note(self, text: str) -> None:
+        """Keeps what is not shown, where there is a log."""
+
     def fail(self, text: str) -> None:
         """Prints an error, to stderr."""
         _print(f"error: {text}", sys.stderr)
 
 
 class _PlainStep(Step):
-    def __init__(self, name: str, total: int, unit: str, done: int) -> None:
+    def __init__(
+        self, name: str, total: int, unit: str, done: int, say: Callable[[str], None]
+    ) -> None:
+        self._say = say
         self._name, self._total, self._unit = name, total, unit
         self._earlier, self._done, self._bytes = done, done, 0
         self._began = self._said = time.monotonic()
@@ -69,9 +76,12 @@ class _PlainStep(Step):
         now = time.monotonic()
         if now - self._said >= _LINE_EVERY_SECONDS:
             self._said = now
-            _print(self.line(now), sys.stderr)
+            self._say(self._line(now))
 
-    def line(self, now: float) -> str:
+    def end(self) -> None:
+        self._say(self._line(time.monotonic()))
+
+    def _line(self, now: float) -> str:
         seconds = max(now - self._began, 1e-6)
         rate = (self._done - self._earlier) / seconds
         whole = f" of {self._total:,}" if self._total else ""
@@ -88,9 +98,9 @@ class PlainProgress(Progress):
 
     @contextlib.contextmanager
     def step(self, name: str, total: int, unit: str, done: int = 0) -> Iterator[Step]:
-        step = _PlainStep(name, total, unit, done)
+        step = _PlainStep(name, total, unit, done, self.say)
         yield step
-        _print(step.line(time.monotonic()), sys.stderr)
+        step.end()
 
     def say(self, text: str) -> None:
         _print(text, sys.stderr)
@@ -148,30 +158,65 @@ class BarProgress(Progress):
         self._console.print(text, markup=False)
 
 
+class _Log:
+    """A file that lines are appended to, each with the time, for as long as that works.
+
+    Unbuffered, because what could not be written must not come up again when it is closed.
+    """
+
+    def __init__(self, path: Path, shown: Progress) -> None:
+        self._path, self._shown = path, shown
+        with output_errors(path):
+            self._file: BinaryIO | None = open(path, "ab", buffering=0)  # noqa: SIM115
+
+    def add(self, text: str) -> None:
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        lines = "".join(f"{now} {line}\n" for line in text.splitlines())
+        if self._file is None:
+            return
+        try:
+            self._file.write(lines.encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            self.close()
+            self._shown.say(
+                f"{printable(str(self._path))} cannot be written any more: {error.strerror}. "
+                "The work goes on without a log."
+            )
+
+    def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+
+
 class _LoggedProgress(Progress):
     """Shows everything as another does, and appends results, errors and lines to a file."""
 
-    def __init__(self, shown: Progress, file: IO[str]) -> None:
-        self._shown, self._file = shown, file
+    def __init__(self, shown: Progress, log: _Log) -> None:
+        self._shown, self._log = shown, log
 
     @contextlib.contextmanager
     def step(self, name: str, total: int, unit: str, done: int = 0) -> Iterator[Step]:
-        log = _PlainStep(name, total, unit, done)
+        logged = _PlainStep(name, total, unit, done, self._log.add)
         with self._shown.step(name, total, unit, done) as step:
-            yield _BothSteps(step, log)
-        _print(log.line(time.monotonic()), self._file)
+            yield _BothSteps(step, logged)
+        logged.end()
 
     def say(self, text: str) -> None:
         self._shown.say(text)
-        _print(text, self._file)
+        self._log.add(text)
 
     def result(self, text: str) -> None:
         self._shown.result(text)
-        _print(text, self._file)
+        self._log.add(text)
+
+    def note(self, text: str) -> None:
+        self._log.add(text)
 
     def fail(self, text: str) -> None:
         self._shown.fail(text)
-        _print(f"error: {text}", self._file)
+        self._log.add(f"error: {text}")
 
 
 class _BothSteps(Step):
@@ -199,10 +244,11 @@ def open_progress(quiet: bool, log_file: Path | None) -> Iterator[Progress]:
     if log_file is None:
         yield shown
         return
-    with contextlib.ExitStack() as stack:
-        with output_errors(log_file):
-            file = stack.enter_context(open(log_file, "a", encoding="utf-8", newline="\n"))
-        yield _LoggedProgress(shown, file)
+    log = _Log(log_file, shown)
+    try:
+        yield _LoggedProgress(shown, log)
+    finally:
+        log.close()
 
 
 def _print(text: str, file: IO[str] | None) -> None:

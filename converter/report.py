@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from converter.checksum import Checksum
+from converter.errors import printable
 from converter.findings import Finding, Severity, describe
 from converter.imagenet import DATASET, EXAMPLES
 from converter.index import Index
 from converter.options import Options
 from converter.progress import duration
-from converter.published import REPORT_NAME, seal
+from converter.published import REPORT_NAME, read_report, seal
 from converter.shards import ImageNote, ShardResult
 from converter.sources.base import STAGED
 from converter.workspace import Workspace
@@ -56,13 +57,15 @@ class Report:
         images: images written by this run.
         reused_images: images in shards of earlier runs that were kept.
         seconds: duration of this run.
-        images_per_second: of this run, writing the shards.
+        writing_seconds: how much of it was spent on writing shards.
+        images_per_second: of this run, while writing the shards.
         findings: what was noticed about the source.
         corrupt: corrupt images, skipped or kept.
         unusual: images in another format than RGB or grayscale JPEG, stored as they are.
         runs: every run that worked on this output, with its interruptions.
         checksums: the archives compared with the official ones, where that was asked for.
-        joined_to: the report of the dataset that these splits were added to.
+        joined_splits: the splits of the dataset that these were added to.
+        joined_to: the report of that dataset, where it has one.
     """
 
     data_dir: str
@@ -75,12 +78,14 @@ class Report:
     images: int
     reused_images: int
     seconds: float
+    writing_seconds: float
     images_per_second: float
     findings: tuple[Finding, ...]
     corrupt: tuple[ImageNote, ...]
     unusual: tuple[ImageNote, ...]
     runs: tuple[dict[str, Any], ...]
     checksums: tuple[Checksum, ...]
+    joined_splits: tuple[str, ...]
     joined_to: dict[str, Any] | None
 
     def timed(self, began: float, seconds: float, reused: Sequence[ShardResult]) -> Report:
@@ -99,6 +104,7 @@ class Report:
             images=images,
             reused_images=kept,
             seconds=round(time.monotonic() - began, 3),
+            writing_seconds=round(seconds, 3),
             images_per_second=round(images / max(seconds, 1e-6), 1),
         )
 
@@ -112,7 +118,19 @@ class Report:
     @property
     def load_line(self) -> str:
         """The Python line that loads the dataset."""
-        return f"tfds.load({DATASET!r}, data_dir={self.data_dir!r})"
+        return f"tfds.load({DATASET!r}, data_dir={self.data_dir!a})"
+
+    @property
+    def _speed(self) -> str:
+        text = f"{self.images:,} images in {duration(self.seconds)}"
+        if self.images:
+            text += (
+                f", of which {duration(self.writing_seconds)} writing shards "
+                f"({self.images_per_second:,.0f} images/s)"
+            )
+        if self.reused_images:
+            text += f"; {self.reused_images:,} kept from earlier runs"
+        return text
 
     def __str__(self) -> str:
         """Returns what a person wants to read at the end."""
@@ -124,15 +142,11 @@ class Report:
                 f"{'shard' if split.shards == 1 else 'shards'}, {split.file_bytes:,} bytes"
             )
         if self.published:
-            kept = f", {self.reused_images:,} kept from earlier runs" if self.reused_images else ""
-            lines.append(
-                f"{self.images:,} images in {duration(self.seconds)} "
-                f"({self.images_per_second:,.0f} images/s){kept}"
-            )
+            lines.append(self._speed)
         lines += [str(checksum) for checksum in self.checksums]
         notes = [f for f in self.findings if f.severity is not Severity.REFUSE]
         if notes:
-            lines.append("Noticed:\n" + describe(notes, places=5, all_short=False))
+            lines.append("Noticed:\n" + describe(notes, lines=5))
         for title, images in (
             (f"Corrupt images ({self.options['on_corrupt']})", self.corrupt),
             ("Images of an unusual format, stored as they are", self.unusual),
@@ -143,7 +157,12 @@ class Report:
                 if len(images) > 20:
                     lines.append(f"    ... and {len(images) - 20:,} more, see {REPORT_NAME}")
         if self.published:
-            lines += [f"Dataset: {self.dataset_dir}", f"Load it: {self.load_line}"]
+            if self.joined_splits:
+                lines.append(
+                    f"Joined {' and '.join(self.splits)} to the dataset, which held "
+                    f"{' and '.join(self.joined_splits)}"
+                )
+            lines += [f"Dataset: {printable(self.dataset_dir)}", f"Load it: {self.load_line}"]
         return "\n".join(lines)
 
 
@@ -163,7 +182,7 @@ def make_report(
     shards: Mapping[str, Sequence[ShardResult]],
     runs: Sequence[dict[str, Any]],
     checksums: Sequence[Checksum],
-    joined_to: dict[str, Any] | None = None,
+    joined_splits: Sequence[str] = (),
 ) -> Report:
     """Returns the report of a plan, or of shards that were written."""
     results = [shard for written in shards.values() for shard in written]
@@ -178,13 +197,15 @@ def make_report(
         images=0,
         reused_images=0,
         seconds=0.0,
+        writing_seconds=0.0,
         images_per_second=0.0,
         findings=index.findings,
         corrupt=tuple(image for shard in results for image in shard.corrupt),
         unusual=tuple(image for shard in results for image in shard.unusual),
         runs=tuple(runs),
         checksums=tuple(checksums),
-        joined_to=joined_to,
+        joined_splits=tuple(joined_splits),
+        joined_to=read_report(space.final) if joined_splits else None,
     )
 
 

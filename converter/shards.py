@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -103,6 +103,7 @@ class ShardResult:
         on_corrupt: what was to be done with corrupt ones.
         corrupt: the corrupt images.
         unusual: images in another format than TensorFlow's RGB or grayscale JPEG.
+        mtime_ns: time of the file's last change in nanoseconds, 0 where it was not noted.
     """
 
     name: str
@@ -116,6 +117,7 @@ class ShardResult:
     on_corrupt: str
     corrupt: tuple[ImageNote, ...] = ()
     unusual: tuple[ImageNote, ...] = ()
+    mtime_ns: int = 0
 
 
 def write_shard(task: ShardTask) -> ShardResult:
@@ -134,6 +136,7 @@ def write_shard(task: ShardTask) -> ShardResult:
                 osal.exit_if_orphaned(task.parent)
                 osal.replace(temporary, target)
                 osal.fsync_folder(target.parent)
+                result = replace(result, mtime_ns=target.stat().st_mtime_ns)
             else:
                 temporary.unlink()
         except BaseException:

@@ -16,6 +16,7 @@ from converter.careful import write_carefully
 from converter.errors import ConversionError
 from converter.index import Index
 from converter.journal import Journal
+from converter.output import output_errors
 from converter.plan import SplitPlan
 from converter.progress import Progress, Step
 from converter.shards import (
@@ -115,11 +116,21 @@ def reusable_shards(
 ) -> list[str]:
     """Returns the shards of earlier runs that hold what this run would write.
 
-    Those written since the last orderly stop are read and compared with their journaled sha256,
-    and with `check_all` every one is.
+    Those written since the last orderly stop or changed since they were written are read and
+    compared with their journaled sha256, and with `check_all` every one is. What is damaged is
+    removed at once, because the next run would not doubt it after an orderly stop of this one.
+
+    Raises:
+        OutputError: a damaged shard cannot be removed.
     """
     kept = kept_shards(job, journal)
-    doubtful = [name for name in kept if check_all or name in journal.unchecked]
+    doubtful = [
+        name
+        for name in kept
+        if check_all
+        or name in journal.unchecked
+        or (job.folder / name).stat().st_mtime_ns != journal.shards[name].mtime_ns
+    ]
     if not doubtful:
         return kept
     damaged = set()
@@ -129,6 +140,8 @@ def reusable_shards(
             if digest != journal.shards[name].sha256:
                 damaged.add(name)
                 progress.say(f"{name} is not as it was written; it is written anew")
+                with output_errors(job.folder / name):
+                    (job.folder / name).unlink()
             step.advance(1, journal.shards[name].size)
     return [name for name in kept if name not in damaged]
 
@@ -152,6 +165,7 @@ def write_shards(
     names: Sequence[str],
     journal: Journal,
     workers: int,
+    progress: Progress,
     step: Step,
     journaled: Callable[[ShardResult], None],
 ) -> None:
@@ -165,6 +179,7 @@ def write_shards(
         names: which.
         journal: where each is noted.
         workers: how many are written at once.
+        progress: is told of workers that died.
         step: shows how far it is.
         journaled: is told of each shard that is on the disk and in the journal.
 
@@ -187,6 +202,7 @@ def write_shards(
         except pool.WorkerDied as error:
             suspects = [name for name in pending if _left_behind(job.folder, name)]
             deaths.update(suspects or [_NO_SHARD])
+            progress.say("A worker process ended unexpectedly; its shards are tried again")
             if deaths[_NO_SHARD] >= _DEATHS_AT_NO_SHARD:
                 raise ConversionError(
                     f"worker processes keep dying before they begin a shard: {error}. Too little "

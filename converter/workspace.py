@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from converter import osal
 from converter.errors import OutputError, VerificationError, printable
-from converter.imagenet import DATASET
+from converter.imagenet import DATASET, SPLITS
 from converter.journal import JOURNAL, OutputLock
-from converter.output import make_folder, output_errors, write_durably
+from converter.output import WORK_PREFIX, command_line, make_folder, output_errors, write_durably
 from converter.published import (
     CHECKSUMS,
     INFO,
@@ -43,7 +43,7 @@ class Workspace:
     @property
     def work(self) -> Path:
         """The journal, the saved index and all that is unfinished."""
-        return self.out / DATASET / f"incomplete.imagenet-convert_{self.version}"
+        return self.out / DATASET / f"{WORK_PREFIX}{self.version}"
 
     @property
     def dataset(self) -> Path:
@@ -63,7 +63,7 @@ class Workspace:
     @property
     def replaced(self) -> Path:
         """An older dataset, for the moment in which a new one takes its place."""
-        return self.final.with_name(f"incomplete.imagenet-convert_{self.version}.replaced")
+        return self.final.with_name(f"{WORK_PREFIX}{self.version}.replaced")
 
     def published(self) -> dict[str, PublishedSplit]:
         """Returns the splits of the dataset that is there already, nothing where there is none.
@@ -85,9 +85,34 @@ class Workspace:
             OutputError: says how to check it and how to replace it.
         """
         raise OutputError(
-            f"{printable(str(self.final))} exists already. Check it with `imagenet-convert "
-            f"verify {printable(str(self.out))}`, or replace it with --restart."
+            f"{printable(str(self.final))} exists already. Check it with "
+            f"`{command_line('verify', self.out)}`, or replace it with --restart."
         )
+
+    def require_kept(self, splits: Collection[str]) -> None:
+        """Checks that a run that replaces the dataset makes all of its splits anew.
+
+        Args:
+            splits: those that the run makes.
+
+        Raises:
+            OutputError: names the splits that would be lost.
+        """
+        lost = [split for split in self._visible_splits() if split not in splits]
+        if lost:
+            raise OutputError(
+                f"{printable(str(self.final))} also holds {' and '.join(lost)}, which --restart "
+                f"would delete, since this run makes {' and '.join(splits)} only. Give all the "
+                "archives (and name every split where --splits is given), or remove the folder by "
+                "hand."
+            )
+
+    def _visible_splits(self) -> list[str]:
+        """Returns the splits of the dataset, by its files where its metadata is unreadable."""
+        try:
+            return list(self.published())
+        except OutputError:
+            return [split for split in SPLITS if any(self.final.glob(f"{DATASET}-{split}.*"))]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -92,7 +92,7 @@ def _write(
     images = sum(job.images(name) for name in job.places)
     earlier = sum(job.images(name) for name in reused)
     with progress.step("Shards", images, "images", earlier) as step:
-        write_shards(job, names, journal, workers, step, staging.release)
+        write_shards(job, names, journal, workers, progress, step, staging.release)
     return time.monotonic() - began
 
 
@@ -107,7 +107,8 @@ def _journaled(
     except Interrupted as error:
         pool.shut_down()
         journal.add("stop", stop_entry("interrupted"))
-        done = len(kept_shards(job, journal))
+        # The journal is read anew: the last line may have been written when the signal came.
+        done = len(kept_shards(job, Journal(job.folder.parent)))
         raise type(error)(
             f"interrupted: {done:,} of {len(job.places):,} shards are done. "
             "Run the same command again to continue."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 import stat
@@ -19,7 +20,13 @@ import pytest
 
 from converter import convert, pool, writing
 from converter.demo import DemoSize, make_archives
-from converter.errors import NoSpaceError, ResumeError, SourceChangedError, SourceError
+from converter.errors import (
+    Interrupted,
+    NoSpaceError,
+    ResumeError,
+    SourceChangedError,
+    SourceError,
+)
 from converter.plan import ShardLimits
 from converter.progress import PlainProgress
 from converter.report import Report, versions
@@ -246,6 +253,68 @@ def test_a_resumed_run_says_what_is_kept(
     said = capsys.readouterr().err
     assert "Check: 4 of 4 shards" in said
     assert "Continuing: 4 of 10 shards are kept" in said
+
+
+def halt() -> None:
+    raise Interrupted("stopped in order")
+
+
+@pytest.fixture
+def stopped(archives: Path, tmp_path: Path) -> Path:
+    """An output of a run that ended in order after four shards."""
+    out = tmp_path / "stopped"
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(4, halt, patch)
+        with pytest.raises(Interrupted, match="4 of 10 shards are done"):
+            run(archives, out)
+    return out
+
+
+def alter(shard: Path) -> None:
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+
+
+def test_a_shard_that_was_altered_after_an_orderly_stop_is_written_anew(
+    archives: Path, stopped: Path, undisturbed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shard = sorted(Workspace(stopped, "5.1.0").dataset.iterdir())[0]
+    alter(shard)
+    run(archives, stopped, progress=PlainProgress())
+    said = capsys.readouterr().err
+    assert f"{shard.name} is not as it was written" in said
+    assert "Check: 1 of 1 shards" in said
+    assert "Continuing: 3 of 10 shards are kept" in said
+    assert sums(stopped) == undisturbed
+
+
+def test_a_damaged_shard_is_not_forgotten_by_another_orderly_stop(
+    archives: Path, halfway: Path, undisturbed: str
+) -> None:
+    space = Workspace(halfway, "5.1.0")
+    shard = sorted(space.dataset.iterdir())[0]
+    times = shard.stat()
+    alter(shard)
+    os.utime(shard, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(0, halt, patch)
+        with pytest.raises(Interrupted, match="3 of 10 shards are done"):
+            run(archives, halfway)
+    run(archives, halfway)
+    assert sums(halfway) == undisturbed
+
+
+def test_a_journal_without_times_is_read_and_its_shards_are_checked(
+    archives: Path, stopped: Path, undisturbed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = Workspace(stopped, "5.1.0").work / "journal.jsonl"
+    text = journal.read_text(encoding="ascii")
+    assert text.count('"mtime_ns"') == 4
+    journal.write_text(re.sub(r', "mtime_ns": \d+', "", text), encoding="ascii")
+    run(archives, stopped, progress=PlainProgress())
+    assert "Check: 4 of 4 shards" in capsys.readouterr().err
+    assert sums(stopped) == undisturbed
 
 
 def test_no_file_entries_left(archives: Path, tmp_path: Path, undisturbed: str) -> None:

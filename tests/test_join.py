@@ -39,9 +39,15 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def add(archives: Path, out: Path, *splits: str) -> None:
+def add(archives: Path, out: Path, *splits: str, restart: bool = False) -> None:
     convert(
-        archives, out, workers=1, splits=splits or None, allow_incomplete=True, shard_limits=LIMITS
+        archives,
+        out,
+        workers=1,
+        splits=splits or None,
+        allow_incomplete=True,
+        restart=restart,
+        shard_limits=LIMITS,
     )
 
 
@@ -75,6 +81,26 @@ def test_added_splits_give_what_one_run_gives(
     assert list(report["splits"]) == ["validation"]
     assert list(report["joined_to"]["splits"]) == ["train"]
     assert list(report["joined_to"]["joined_to"]["splits"]) == ["test"]
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_restart_never_deletes_a_split_that_it_does_not_make(
+    archives: Path, tmp_path: Path, whole: dict[str, bytes], readable: bool
+) -> None:
+    add(archives, tmp_path)
+    info = tmp_path / "imagenet2012" / "5.1.0" / "dataset_info.json"
+    if not readable:
+        info.write_bytes(b"{")
+    before = files(tmp_path)
+    with pytest.raises(OutputError, match=r"also holds train and test, which --restart would") as e:
+        add(archives, tmp_path, "validation", restart=True)
+    assert e.value.exit_code == 4
+    assert "Give all the archives" in str(e.value)
+    assert "remove the folder by hand" in str(e.value)
+    assert files(tmp_path) == before
+    assert [path.name for path in (tmp_path / "imagenet2012").iterdir()] == ["5.1.0"]
+    add(archives, tmp_path, restart=True)
+    assert files(tmp_path) == whole
 
 
 def crashing(number: int, real: Callable[..., None]) -> Callable[..., None]:
