@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import time
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +35,8 @@ _FIELDS: Final = {"index": "set of images: some were added, removed or rewritten
 class Journal:
     """The lines written so far in one work folder: runs, finished shards, interruptions.
 
-    A line that was torn by a crash is dropped. Every line is on the disk when `add` returns.
+    A line that was torn by a crash or altered is dropped. Every line is on the disk when `add`
+    returns.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,16 +52,16 @@ class Journal:
         if not self.path.exists():
             return
         for line in self.path.read_bytes().split(b"\n"):
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(entry, dict):
+            entry = read_line(line)
+            if entry is not None:
                 yield entry
 
     def _take(self, entry: dict[str, Any]) -> None:
         if shard := entry.get("shard"):
-            result = _shard_result(shard)
+            try:
+                result = _shard_result(shard)
+            except TypeError:  # of another version of this package
+                return
             self.shards[result.name] = result
             self.unchecked.add(result.name)
         elif run := entry.get("run"):
@@ -82,7 +84,7 @@ class Journal:
             OutputError: it cannot be written.
         """
         plain = dataclasses.asdict(value) if isinstance(value, ShardResult) else value
-        line = json.dumps({kind: plain}, ensure_ascii=True).encode()
+        line = written_line({kind: plain})
         new = not self.path.exists()
         with output_errors(self.path):
             with open(self.path, "ab") as file:
@@ -132,6 +134,21 @@ def _shown(value: Any, other: Any) -> str:
         value = {key: entry for key, entry in value.items() if other.get(key) != entry}
     text = printable(str(value))
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def written_line(entry: dict[str, Any]) -> bytes:
+    """Returns a line of the journal: the CRC-32 of the JSON text, and the text."""
+    text = json.dumps(entry, ensure_ascii=True).encode()
+    return b"%08x %s" % (zlib.crc32(text), text)
+
+
+def read_line(line: bytes) -> dict[str, Any] | None:
+    """Returns what a line of the journal says, None where it is not as it was written."""
+    crc, _, text = line.partition(b" ")
+    if crc != b"%08x" % zlib.crc32(text):
+        return None
+    entry = json.loads(text)
+    return entry if isinstance(entry, dict) else None
 
 
 def _shard_result(plain: dict[str, Any]) -> ShardResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 import socket
 import stat
@@ -303,18 +302,6 @@ def test_a_damaged_shard_is_not_forgotten_by_another_orderly_stop(
             run(archives, halfway)
     run(archives, halfway)
     assert sums(halfway) == undisturbed
-
-
-def test_a_journal_without_times_is_read_and_its_shards_are_checked(
-    archives: Path, stopped: Path, undisturbed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    journal = Workspace(stopped, "5.1.0").work / "journal.jsonl"
-    text = journal.read_text(encoding="ascii")
-    assert text.count('"mtime_ns"') == 4
-    journal.write_text(re.sub(r', "mtime_ns": \d+', "", text), encoding="ascii")
-    run(archives, stopped, progress=PlainProgress())
-    assert "Check: 4 of 4 shards" in capsys.readouterr().err
-    assert sums(stopped) == undisturbed
 
 
 def test_no_file_entries_left(archives: Path, tmp_path: Path, undisturbed: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from converter import convert
 from converter.demo import DemoSize, make_archives
 from converter.errors import OutputError
+from converter.journal import read_line
 from converter.plan import ShardLimits
 from converter.published import read_info
 from converter.report import Report
@@ -58,7 +58,7 @@ def journaled_shards(out: Path, disk: Disk) -> int:
     lines = [line for path in out.rglob("journal.jsonl") for line in path.read_bytes().splitlines()]
     if disk.operations[-1].endswith("journal.jsonl"):
         del lines[-1]
-    return sum("shard" in json.loads(line) for line in lines)
+    return sum("shard" in (read_line(line) or {}) for line in lines)
 
 
 def operations(prepare: Callable[[Path], None], act: Callable[[Path], object], at: Path) -> int:

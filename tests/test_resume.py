@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -24,6 +26,7 @@ from converter.errors import (
     ResumeError,
     SourceReadError,
 )
+from converter.journal import read_line, written_line
 from converter.plan import ShardLimits
 from converter.report import Report
 from converter.workspace import Workspace
@@ -160,12 +163,42 @@ def test_torn_lines_and_damaged_shards_are_done_again(
     assert sums(interrupted) == undisturbed
 
 
+def rewrite_journal(
+    out: Path, change: Callable[[dict[str, Any]], dict[str, Any]], resealed: bool = True
+) -> None:
+    path = Workspace(out, "5.1.0").work / "journal.jsonl"
+    lines = []
+    for line in path.read_bytes().splitlines():
+        entry = read_line(line)
+        assert entry is not None
+        if "shard" in entry:
+            entry = {"shard": change(entry["shard"])}
+        crc = written_line(entry)[:8] if resealed else line[:8]
+        lines.append(crc + written_line(entry)[8:] + b"\n")
+    path.write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("change", "resealed"),
+    [
+        ({"sha256": "0" * 64}, False),
+        ({"num_bytes": 1}, False),
+        ({"records": "many"}, False),
+        ({"unknown field of a later version": 1}, True),
+    ],
+)
+def test_an_altered_journal_is_not_believed(
+    archives: Path, interrupted: Path, undisturbed: str, change: dict[str, Any], resealed: bool
+) -> None:
+    rewrite_journal(interrupted, lambda shard: shard | change, resealed)
+    assert run(archives, interrupted).reused_images == 0
+    assert sums(interrupted) == undisturbed
+
+
 def test_a_stricter_validation_checks_what_was_not_checked(
     archives: Path, interrupted: Path
 ) -> None:
-    journal = Workspace(interrupted, "5.1.0").work / "journal.jsonl"
-    text = journal.read_text(encoding="ascii")
-    journal.write_text(text.replace('"validate": "decode"', '"validate": "off"'), encoding="ascii")
+    rewrite_journal(interrupted, lambda shard: shard | {"validate": "off"})
     assert run(archives, interrupted).reused_images == 0
 
 
