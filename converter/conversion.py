@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from converter import osal, pool, publish
@@ -30,7 +29,6 @@ from converter.proof import begin_proof
 from converter.published import (
     REPORT_NAME,
     PublishedSplit,
-    read_checksums,
 )
 from converter.report import Report, make_report, versions
 from converter.shards import ShardResult
@@ -38,7 +36,8 @@ from converter.sources.base import STAGED, TAR, Part
 from converter.sources.find import Found, find_sources
 from converter.sources.stream import STDIN
 from converter.staging import Staging, staging_folder
-from converter.work import ShardJob, file_sha256
+from converter.verify import digests_of
+from converter.work import ShardJob
 from converter.workspace import Workspace
 from converter.writing import written
 
@@ -167,7 +166,8 @@ def _convert(
             shards = publish.shards_by_split(plans, journal.shards)
             publish.sweep(space.dataset, job.places)
             publish.write_metadata(space.dataset, shards, existing)
-            publish.write_checksums(space.dataset, shards, _digests(space.final, existing))
+            others = digests_of(space.final, existing, options.workers, progress)
+            publish.write_checksums(space.dataset, shards, others)
     osal.ignore_stop_signals()
     checksums = tuple(dict.fromkeys((*checksums, *proof.checksums)))
     report = make_report(space, options, index, shards, journal.runs, checksums, tuple(existing))
@@ -214,13 +214,6 @@ def _without(
         if not (source.certain and set(source.splits).issubset(existing))
     )
     return replace(options, splits=wanted), replace(found, sources=left)
-
-
-def _digests(final: Path, existing: Mapping[str, PublishedSplit]) -> dict[str, str]:
-    """Returns the digests of the shards that are there already, which TFDS does not note."""
-    noted = read_checksums(final) or {} if existing else {}
-    names = [name for split in existing.values() for name in split.shard_names]
-    return {name: noted.get(name) or file_sha256(final / name) for name in names}
 
 
 def _plan_only(options: Options, progress: Progress) -> Report:

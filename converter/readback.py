@@ -43,6 +43,7 @@ class ShardFacts:
         records: readable records.
         num_bytes: serialized examples in bytes, without framing.
         size: length of the file in bytes.
+        sha256: its digest.
         first: key of the first record, nothing where there is none.
         last: key of the last record.
         problems: what is wrong, naming the record.
@@ -53,6 +54,7 @@ class ShardFacts:
     records: int = 0
     num_bytes: int = 0
     size: int = 0
+    sha256: str = ""
     first: bytes = b""
     last: bytes = b""
     problems: list[str] = field(default_factory=list)
@@ -91,11 +93,11 @@ def read_shard(task: ReadTask) -> ShardFacts:
             _read_records(task, reader, facts)
             while reader.read(_BUFFER):
                 continue
-            facts.size = reader.size
+            facts.size, facts.sha256 = reader.size, reader.digest.hexdigest()
     except OSError as error:
         facts.add(f"cannot be read: {error.strerror}")
         return facts
-    if task.sha256 is not None and reader.digest.hexdigest() != task.sha256:
+    if task.sha256 is not None and facts.sha256 != task.sha256:
         facts.add("its sha256 is not the one in SHA256SUMS")
     return facts
 

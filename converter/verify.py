@@ -6,13 +6,13 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from converter import pool
-from converter.errors import CorruptImagesError, VerificationError, printable
+from converter.errors import CorruptImagesError, OutputError, VerificationError, printable
 from converter.imagenet import DATASET, EXAMPLES, PUBLISHED_NUM_BYTES, wnids
 from converter.options import StrPath, absolute, default_out
 from converter.plan import record_key, shard_boundaries
@@ -31,6 +31,7 @@ from converter.published import (
 from converter.readback import ReadTask, ShardFacts, read_shard
 from converter.work import file_sha256
 
+_PROBLEMS_SHOWN: Final = 20
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
 
 
@@ -184,6 +185,46 @@ def verify(
         checksums=sums is not None,
         seconds=round(time.monotonic() - began, 3),
     )
+
+
+def digests_of(
+    folder: Path, splits: Mapping[str, PublishedSplit], workers: int, progress: Progress
+) -> dict[str, str]:
+    """Returns the sha256 of the shards of a dataset that others join.
+
+    Those in its SHA256SUMS are taken from there. What TFDS wrote has none: it is read and checked,
+    so that damage never becomes what is right.
+
+    Args:
+        folder: the version's folder.
+        splits: its splits.
+        workers: processes.
+        progress: shows how far it is.
+
+    Raises:
+        OutputError: a shard is not sound.
+    """
+    noted = read_checksums(folder) or {}
+    names = {name: split.split for split in splits.values() for name in split.shard_names}
+    tasks = [
+        ReadTask(str(folder / name), split, None, decode=False)
+        for name, split in names.items()
+        if name not in noted
+    ]
+    problems = []
+    if tasks:
+        with progress.step("Verify", len(tasks), "shards") as step:
+            for facts in pool.run(read_shard, tasks, workers):
+                noted[facts.name] = facts.sha256
+                problems += facts.problems
+                step.advance(1, facts.size)
+        pool.shut_down()
+    if problems:
+        raise OutputError(
+            f"the dataset in {printable(str(folder))} is not sound, so nothing joins it:\n"
+            f"{_indented(problems[:_PROBLEMS_SHOWN])}\nReplace it with --restart."
+        )
+    return {name: noted[name] for name in names}
 
 
 def find_dataset(folder: Path) -> Path:

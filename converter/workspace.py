@@ -74,9 +74,16 @@ class Workspace:
         if not self.final.exists():
             return {}
         try:
-            return read_info(self.final)
+            splits = read_info(self.final)
         except VerificationError as error:
             raise OutputError(f"{error}. Replace the dataset with --restart.") from error
+        names = [name for split in splits.values() for name in split.shard_names]
+        if absent := [name for name in names if not (self.final / name).is_file()]:
+            raise OutputError(
+                f"the dataset in {printable(str(self.final))} lacks {len(absent):,} of its "
+                f"{len(names):,} shards, such as {absent[0]}. Replace it with --restart."
+            )
+        return splits
 
     def refuse_existing(self) -> None:
         """Raises that the dataset is there already.

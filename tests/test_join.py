@@ -155,3 +155,22 @@ def test_a_split_joins_what_tfds_made(
     verdict.require_sound()
     assert verdict.checksums
     assert (final / "dataset_info.json").read_bytes() == whole["dataset_info.json"]
+
+
+def test_damage_never_becomes_what_is_right(archives: Path, tmp_path: Path) -> None:
+    add(archives, tmp_path, "train")
+    final = tmp_path / "imagenet2012" / "5.1.0"
+    (final / "SHA256SUMS").unlink()
+    shard = next(final.glob("*train*00001-of*"))
+    data = shard.read_bytes()
+    shard.write_bytes(data[:-30])
+    with pytest.raises(OutputError, match=rf"{shard.name}: record .*ends inside"):
+        add(archives, tmp_path, "validation")
+    shard.unlink()
+    with pytest.raises(OutputError, match="lacks 1 of its"):
+        add(archives, tmp_path, "validation")
+    shard.write_bytes(data)
+    add(archives, tmp_path, "validation")
+    verdict = verify(tmp_path, workers=1)
+    verdict.require_sound()
+    assert verdict.checksums
