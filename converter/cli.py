@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from converter import osal
-from converter.errors import ConversionError, Interrupted, Terminated, printable
+from converter.errors import ConversionError, Interrupted, OutputError, Terminated, printable
 
 if TYPE_CHECKING:
     from converter.inspect import Inspection
@@ -332,12 +332,19 @@ def _carry_out(
                 traceback.print_exc()
             progress.fail(str(error))
             raise typer.Exit(error.exit_code) from None
+        except OSError as error:
+            if error.filename is None or verbose:
+                raise
+            name = printable(str(error.filename))
+            progress.fail(f"{name or 'the current folder'}: {error.strerror}")
+            raise typer.Exit(OutputError.exit_code) from None
         if show:
             (progress.note if quiet else progress.result)(result)
 
 
 def main() -> None:
     """Runs the command and exits with its code."""
+    osal.open_closed_streams()
     with osal.stop_signals_raise(Interrupted, Terminated):
         try:
             app()

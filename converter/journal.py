@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import time
+import zipfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -191,7 +192,7 @@ def load_index(folder: Path, request: dict[str, Any]) -> Index | None:
             for found in about["findings"]
         )
         unchanged = all(is_current(file) for file in files)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
         return None
     return Index(files, splits, findings) if unchanged and about["request"] == request else None
 

@@ -374,6 +374,21 @@ def _windows_process_lives(pid: int) -> bool:
         kernel.CloseHandle(handle)
 
 
+def open_closed_streams() -> None:
+    """Gives the standard streams that were closed somewhere to go.
+
+    Otherwise the next file that is opened, a shard, takes the number of one, and what a library
+    prints goes into it.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        continue
+    os.close(fd)
+    for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
     """Holds Ctrl-C back while processes are started, which inherit that they do not see it."""

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from converter.errors import VerificationError, printable
-from converter.imagenet import DATASET, SPLITS
+from converter.imagenet import CLASSES, DATASET, SPLITS
 from converter.plan import shard_filename
 
 INFO: Final = "dataset_info.json"
-METADATA: Final = (INFO, "features.json", "label.labels.txt")
+FEATURES: Final = "features.json"
+METADATA: Final = (INFO, FEATURES, "label.labels.txt")
 CHECKSUMS: Final = "SHA256SUMS"
 REPORT_NAME: Final = "conversion_report.json"
+_TEMPLATE: Final = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+_FEATURES: Final = {"file_name": "Text", "image": "Image", "label": "ClassLabel"}
 _SEAL: Final = "sha256_of_the_above"
 
 
@@ -49,21 +52,46 @@ def read_info(folder: Path) -> dict[str, PublishedSplit]:
     """
     try:
         info = json.loads((folder / INFO).read_text(encoding="utf-8"))
-        splits = {
-            split["name"]: PublishedSplit(
-                split["name"],
-                tuple(int(length) for length in split["shardLengths"]),
-                int(split["numBytes"]),
-            )
-            for split in info["splits"]
-        }
-        if info["name"] != DATASET or not splits or not set(splits) <= set(SPLITS):
+        splits = [_read_split(split) for split in info["splits"]]
+        names = [split.split for split in splits]
+        if info["name"] != DATASET or not splits or not set(names) <= set(SPLITS):
             raise ValueError("it is not that of ImageNet 2012")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if len(set(names)) < len(names):
+            raise ValueError("it has a split twice")
+        if info["version"] != folder.name:
+            raise ValueError(f"it is of version {info['version']}")
+        if info.get("fileFormat", "tfrecord") != "tfrecord":
+            raise ValueError(f"the format of its files is {info['fileFormat']}")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise VerificationError(
             f"{printable(str(folder / INFO))} cannot be read: {printable(str(error))}"
         ) from error
-    return splits
+    return {split.split: split for split in splits}
+
+
+def _read_split(plain: dict[str, Any]) -> PublishedSplit:
+    lengths = tuple(int(length) for length in plain["shardLengths"])
+    if plain.get("filepathTemplate", _TEMPLATE) != _TEMPLATE:
+        raise ValueError(f"its shards are named as {plain['filepathTemplate']}")
+    if not lengths or min(lengths) < 0:
+        raise ValueError("a shard has a negative number of records, or there is none")
+    return PublishedSplit(plain["name"], lengths, int(plain["numBytes"]))
+
+
+def features_problem(folder: Path) -> str | None:
+    """Returns what is wrong with features.json, None where it describes the three features."""
+    try:
+        plain = json.loads((folder / FEATURES).read_text(encoding="utf-8"))
+        found = {
+            name: feature["pythonClassName"].rpartition(".")[2]
+            for name, feature in plain["featuresDict"]["features"].items()
+        }
+        classes = plain["featuresDict"]["features"]["label"]["classLabel"]["numClasses"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return f"it cannot be read: {printable(str(error))}"
+    if found != _FEATURES or int(classes) != CLASSES:
+        return "its features are not those of ImageNet 2012"
+    return None
 
 
 def read_checksums(folder: Path) -> dict[str, str] | None:
@@ -72,6 +100,8 @@ def read_checksums(folder: Path) -> dict[str, str] | None:
         text = (folder / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise VerificationError(f"{CHECKSUMS} cannot be read: {error.strerror}") from error
     lines = (line.partition("  ") for line in text.splitlines())
     return {name: digest for digest, _, name in lines}
 

@@ -206,21 +206,27 @@ class _Writer:
                     raise
                 self._note(self._corrupt, position, str(error))
                 continue
-            if self._task.trace:
-                Path(self._task.trace).write_bytes(b"%d" % position)
             if self._judge(data, position) or self._task.on_corrupt == "keep":
                 yield self._names[position], label, data
 
     def _judge(self, data: bytes, position: int) -> bool:
         """Returns whether an image is sound; notes what is odd."""
+        self._trace(b"%d" % position)
         try:
             facts = self._validated(data, position in self._task.deadly)
         except CorruptImage as error:
             self._note(self._corrupt, position, str(error))
             return False
+        finally:
+            self._trace(b"")
         if facts and (facts.format != "JPEG" or facts.mode == "CMYK"):
             self._note(self._unusual, position, f"{facts.format} {facts.mode}")
         return True
+
+    def _trace(self, position: bytes) -> None:
+        """Notes which image is decoded, for the case that this process does not survive it."""
+        if self._task.trace:
+            Path(self._task.trace).write_bytes(position)
 
     def _validated(self, data: bytes, deadly: bool) -> ImageFacts | None:
         if deadly:

@@ -19,10 +19,12 @@ from converter.plan import record_key, shard_boundaries
 from converter.progress import Progress, duration
 from converter.published import (
     CHECKSUMS,
+    FEATURES,
     INFO,
     METADATA,
     REPORT_NAME,
     PublishedSplit,
+    features_problem,
     read_checksums,
     read_info,
     report_is_unaltered,
@@ -252,6 +254,8 @@ def _judge_files(path: Path, shards: set[str], sums: dict[str, str] | None) -> l
     labels = path / "label.labels.txt"
     if labels.is_file() and labels.read_bytes().split() != [w.encode() for w in wnids()]:
         problems.append("label.labels.txt: its labels are not those of ImageNet 2012")
+    if FEATURES in present and (problem := features_problem(path)):
+        problems.append(f"{FEATURES}: {problem}")
     if not report_is_unaltered(path):
         problems.append(f"{REPORT_NAME}: it is not as it was written")
     if sums is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from converter.output import WORK_PREFIX, command_line, make_folder, output_erro
 from converter.published import (
     CHECKSUMS,
     INFO,
+    METADATA,
     REPORT_NAME,
     PublishedSplit,
     read_info,
@@ -71,7 +73,7 @@ class Workspace:
         Raises:
             OutputError: what is there cannot be read as a dataset.
         """
-        if not self.final.exists():
+        if not os.path.lexists(self.final):
             return {}
         try:
             splits = read_info(self.final)
@@ -148,9 +150,9 @@ class Workspace:
     def _recover(self) -> None:
         """Finishes what a crash during the final renames left half done."""
         with output_errors(self.final):
-            if self.replaced.exists():
+            if os.path.lexists(self.replaced):
                 if self.final.exists():
-                    shutil.rmtree(self.replaced)
+                    _remove(self.replaced)
                 elif not self.dataset.exists():
                     osal.replace(self.replaced, self.final)
             if self.work.exists() and self.final.exists():
@@ -173,6 +175,7 @@ class Workspace:
             OutputError: something cannot be removed.
         """
         with output_errors(self.work):
+            (self.dataset / INFO).unlink(missing_ok=True)  # or the rest might look like a join's
             (self.work / JOURNAL).unlink(missing_ok=True)
             shutil.rmtree(self.dataset)
             shutil.rmtree(self.converted, ignore_errors=True)
@@ -188,14 +191,14 @@ class Workspace:
         """
         with output_errors(self.final):
             osal.fsync_folder(self.dataset)
-            if self.final.exists():
+            if os.path.lexists(self.final):
                 osal.replace(self.final, self.replaced)
             osal.replace(self.dataset, self.final)
             osal.fsync_folder(self.final.parent)
             osal.fsync_folder(self.work)
             shutil.rmtree(self.work)
-            if self.replaced.exists():
-                shutil.rmtree(self.replaced)
+            if os.path.lexists(self.replaced):
+                _remove(self.replaced)
 
     def take_back(self, names: Iterable[str]) -> None:
         """Takes finished shards back that a crash left in the dataset before they joined it.
@@ -228,7 +231,8 @@ class Workspace:
                 osal.replace(self.dataset / name, self.final / name)
             osal.fsync_folder(self.final)
             osal.fsync_folder(self.dataset)
-            write_durably(self.final / INFO, (self.dataset / INFO).read_bytes())
+            for name in (*METADATA[1:], INFO):  # another version of TFDS may have spelt them else
+                write_durably(self.final / name, (self.dataset / name).read_bytes())
             self._finish_join()
 
     def _finish_join(self) -> None:
@@ -237,3 +241,11 @@ class Workspace:
                 write_durably(self.final / name, (self.dataset / name).read_bytes())
         osal.replace(self.dataset, self.work / "joined")  # from here on nothing is left to finish
         shutil.rmtree(self.work)
+
+
+def _remove(path: Path) -> None:
+    """Removes a folder with all that is in it; of a link, the link."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    else:
+        shutil.rmtree(path)

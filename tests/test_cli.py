@@ -15,6 +15,7 @@ import pytest
 
 from converter import ConversionError, Report, convert
 from converter.demo import DemoSize, make_archives
+from converter.verify import verify
 
 TINY = DemoSize(
     images_per_class=1, validation=6, test=4, classes=4, width=32, height=24, mean_bytes=1000
@@ -197,3 +198,25 @@ def test_verbose_shows_a_traceback_and_keeps_the_exit_code(tmp_path: Path) -> No
     assert done.returncode == 3
     assert "Traceback" in done.stderr
     assert "error: no imagenet2012 dataset in" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_no_harm(archives: Path, tmp_path: Path, closed: str) -> None:
+    line = f'"{sys.executable}" -m converter --source "{archives}" --out "{tmp_path}" '
+    done = subprocess.run(
+        ["sh", "-c", line + f"--allow-incomplete --workers 1 {closed}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    verify(tmp_path, workers=1).require_sound()
+
+
+@pytest.mark.parametrize("out", ["d" * 300, "dddddddddd/" * 500])
+def test_a_path_that_is_too_long_is_named(archives: Path, tmp_path: Path, out: str) -> None:
+    done = command("--source", archives, "--out", tmp_path / out, *INCOMPLETE)
+    assert done.returncode == 4
+    assert "File name too long" in done.stderr
+    assert "Traceback" not in done.stderr

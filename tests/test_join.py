@@ -174,3 +174,31 @@ def test_damage_never_becomes_what_is_right(archives: Path, tmp_path: Path) -> N
     verdict = verify(tmp_path, workers=1)
     verdict.require_sound()
     assert verdict.checksums
+
+
+def test_metadata_in_another_spelling_is_replaced(
+    archives: Path, tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    add(archives, tmp_path, "train", "test")
+    final = tmp_path / "imagenet2012" / "5.1.0"
+    features = final / "features.json"
+    (final / "SHA256SUMS").unlink()
+    features.write_text(json.dumps(json.loads(features.read_text(encoding="utf-8"))), "utf-8")
+    add(archives, tmp_path, "validation")
+    verify(tmp_path, workers=1).require_sound()
+    assert files(tmp_path) == whole
+
+
+def test_a_dataset_behind_a_link_is_left_alone(
+    archives: Path, tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    add(archives, tmp_path, "test")
+    final, elsewhere = tmp_path / "imagenet2012" / "5.1.0", tmp_path / "elsewhere"
+    final.rename(elsewhere)
+    final.symlink_to(elsewhere)
+    before = sorted(path.name for path in elsewhere.iterdir())
+    convert(archives, tmp_path, workers=1, restart=True, allow_incomplete=True, shard_limits=LIMITS)
+    assert files(tmp_path) == whole
+    assert sorted(path.name for path in elsewhere.iterdir()) == before
+    assert [path.name for path in final.parent.iterdir()] == ["5.1.0"]
+    assert not final.is_symlink()

@@ -31,6 +31,7 @@ from converter.plan import ShardLimits
 from converter.report import Report
 from converter.workspace import Workspace
 
+CHECKOUT = Path(__file__).parents[1]
 SIZE = DemoSize(
     images_per_class=3, validation=40, test=8, classes=24, width=32, height=24, mean_bytes=1000
 )
@@ -420,7 +421,7 @@ def test_an_image_that_kills_its_decoder_is_found(
     )
     process = subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(archives), str(tmp_path / "out"), "2"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(CHECKOUT)))},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -429,6 +430,32 @@ def test_an_image_that_kills_its_decoder_is_found(
     assert "ILSVRC2012_val_00000017.JPEG" in said
     assert "the process that decodes it dies" in said
     assert "corrupt images: 1" in said
+
+
+def test_a_worker_that_dies_behind_its_last_image_accuses_none(
+    archives: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if any('loky' in word for word in sys.orig_argv):\n"
+        "    real = os.fsync\n"
+        "    def fsync(fd):\n"
+        "        if 'validation' in os.readlink(f'/proc/self/fd/{fd}'):\n"
+        "            os._exit(1)\n"
+        "        real(fd)\n"
+        "    os.fsync = fsync\n",
+        encoding="ascii",
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(archives), str(tmp_path / "out"), "2"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(CHECKOUT)))},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _, said = process.communicate(timeout=200)
+    assert process.returncode == 1, said
+    assert "die before they convert an image" in said
+    assert "corrupt" not in said
 
 
 def test_a_source_that_vanishes(archives: Path, tmp_path: Path) -> None:

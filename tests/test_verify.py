@@ -98,6 +98,57 @@ def test_damage_is_named(
         verify(dataset, workers=1).require_sound()
 
 
+def edited(name: str, *path: str | int, value: object) -> Callable[[Path], object]:
+    def edit(dataset: Path) -> None:
+        plain = json.loads((dataset / name).read_text(encoding="utf-8"))
+        place = plain
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+        (dataset / name).write_text(json.dumps(plain), encoding="utf-8")
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        edited("dataset_info.json", "version", value="5.0.0"),
+        edited("dataset_info.json", "fileFormat", value="riegeli"),
+        edited("dataset_info.json", "name", value="imagenet"),
+        edited("dataset_info.json", "splits", value=[]),
+        edited("dataset_info.json", "splits", 0, "shardLengths", value=["-1"]),
+        edited("dataset_info.json", "splits", 0, "numBytes", value="9" * 5000),
+        edited("dataset_info.json", "splits", 0, "filepathTemplate", value="x"),
+        edited("dataset_info.json", "splits", 0, "name", value="test"),
+        edited("features.json", "featuresDict", "features", "label", value={}),
+        edited("features.json", "featuresDict", "features", value={}),
+        lambda d: (d / "dataset_info.json").write_text("[" * 100_000),
+        lambda d: (d / "features.json").write_text("junk"),
+    ],
+)
+def test_metadata_that_tfds_would_not_read_is_found_without_checksums(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object]
+) -> None:
+    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+    (dataset / "SHA256SUMS").unlink()
+    verify(dataset, workers=1).require_sound()
+    damage(dataset)
+    with pytest.raises(VerificationError):
+        verify(dataset, workers=1).require_sound()
+
+
+def test_a_folder_in_the_place_of_a_file(dataset: Path) -> None:
+    for name in ("SHA256SUMS", "features.json", "conversion_report.json", SHARD):
+        data = (dataset / name).read_bytes()
+        (dataset / name).unlink()
+        (dataset / name).mkdir()
+        with pytest.raises(VerificationError, match=name):
+            verify(dataset, workers=1).require_sound()
+        (dataset / name).rmdir()
+        (dataset / name).write_bytes(data)
+
+
 def test_every_flipped_bit_of_a_shard_is_found_at_its_record(published: Path) -> None:
     path = published / SHARD
     data = path.read_bytes()
