@@ -57,8 +57,8 @@ Source = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="PATH",
-        help="A tar, or a folder that holds them; repeatable. Default: OUT/downloads/manual, "
-        "then the current folder.",
+        help="An archive, or a folder of archives, class folders or images; repeatable. Default: "
+        "OUT/downloads/manual, then the current folder.",
         show_default=False,
     ),
 ]

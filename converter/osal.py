@@ -264,6 +264,17 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
         os.close(fd)
 
 
+def status_of(entry: os.DirEntry[str]) -> os.stat_result:
+    """Returns a file's status, which costs one look at it.
+
+    A folder's entry on Windows may have the size and time that the file had a while ago.
+
+    Raises:
+        OSError: it is a link that leads nowhere, or may not be looked at.
+    """
+    return os.stat(entry.path) if _WINDOWS else entry.stat()
+
+
 def mount_of(path: str | os.PathLike[str]) -> str:
     """Returns the mount point or drive that a path lies on."""
     place = os.path.realpath(path)

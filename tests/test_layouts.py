@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from converter import odd_images
 from converter.cli import app
 from converter.imagenet import numbered_name, train_name, wnids
+from converter.sources.names import is_patch
 from tests.tarmaker import JUNK, nested, tar
 from tests.world import (
     CLASSES,
@@ -374,7 +375,7 @@ def test_inspect_says_what_everything_was_taken_for(world: World) -> None:
         "ILSVRC2012_img_val.tar: images in a tar (validation)",
         "train: not used, since the official archive of its split is beside it: class folders",
         "cars.tar: not used, a tar whose members (such as cars/1.jpg) are not those",
-        "test: not used, no name in it is one of ImageNet 2012 (1 other entries, such as a.txt)",
+        "test: not used, nothing directly in it is named as in ImageNet 2012 (1 other entries, ",
     ):
         assert said in result.output
     plain = CliRunner().invoke(app, ["inspect", "--json", "--source", str(world.source)])
@@ -460,3 +461,18 @@ def assert_subset(world: World) -> None:
             assert data == expected[name]
             assert labels.get(name, label) == label
     assert wnids()[0] == CLASSES[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "yes"),
+    [
+        ("ILSVRC2012_img_test_patch_v10102019.tar", True),
+        ("patch_images.tar", True),
+        ("test-patch", True),
+        ("ILSVRC2012_img_test_patched.tar", False),
+        ("imagenet_object_localization_patched2019.tar", False),
+        ("dispatch.tar", False),
+    ],
+)
+def test_names_of_a_patch(name: str, yes: bool) -> None:
+    assert is_patch(name) == yes

@@ -212,7 +212,8 @@ def _look_into(folder: Path, found: Survey, seen: set[str], take_own: bool) -> l
         take_own: whether images, class folders and class tars that lie in it count.
 
     Returns:
-        A verdict for the folder, where it is used or nothing in it is, and for what is in it.
+        A verdict for the folder, where it is used, nothing in it is, or others lie in it, and
+        verdicts for what is in it.
     """
     seen.add(os.path.realpath(folder))
     verdicts = []
@@ -231,7 +232,8 @@ def _look_into(folder: Path, found: Survey, seen: set[str], take_own: bool) -> l
             wrong = name in preferred
             verdicts.append(_judged(folder / name, "is not what its name says", wrong))
     verdicts = _settled(folder, verdicts, preferred)
-    if isinstance(own, str) and not any(verdict.source or verdict.wrong for verdict in verdicts):
+    used = any(verdict.source or verdict.wrong for verdict in verdicts)
+    if isinstance(own, str) and (not used or (take_own and (found.others or found.class_folders))):
         verdicts.append(Verdict(str(folder), None, own))
     return verdicts
 

@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from converter import osal
 from converter.errors import SourceReadError, printable
 from converter.imagenet import SPLITS, parse_image_name, parse_wnid
 from converter.sources.base import (
@@ -190,7 +191,7 @@ def recognise(folder: Path, found: Survey) -> Recognised | str:
             f"no file in its class folder {printable(wnid)} is named as an image of ImageNet 2012"
         )
     if not kinds:
-        return odd or f"no name in it is one of ImageNet 2012 ({found.seen})"
+        return odd or f"nothing directly in it is named as in ImageNet 2012 ({found.seen})"
     ordered = tuple(split for split in SPLITS if split in splits)
     patch = ordered == ("test",) and is_patch(folder.name)
     part = Part(str(folder), kind=FOLDER, wnid=parse_wnid(folder.name), is_patch=patch)
@@ -221,7 +222,7 @@ class OpenFolder(OpenPart):
         try:
             for entry in _entries(self._part.path):
                 try:
-                    status = entry.stat()
+                    status = osal.status_of(entry)
                 except OSError as error:
                     kind = "a link that leads nowhere" if entry.is_symlink() else error.strerror
                     others.append(OtherMember(entry.name, str(kind), 0))

@@ -13,6 +13,10 @@ KAGGLE_FOLDER: Final = "ILSVRC"
 """The top of Kaggle's tree: ILSVRC/Data/CLS-LOC/{train,val,test}, Annotations beside Data."""
 KAGGLE_NAMES: Final = ("imagenet-object-localization-challenge", "imagenet_object_localization")
 
+PATCH_NAME: Final = "ILSVRC2012_img_test_patch_v10102019.tar"
+"""The test images that were replaced on October 10, 2019."""
+_PATCH: Final = re.compile(r"(?<![a-z])patch(?!ed|work)", re.IGNORECASE)
+
 COMPRESSED_SUFFIXES: Final = (
     *(".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"),
     *(".tgz", ".tbz2", ".txz", ".tzst"),
@@ -56,13 +60,13 @@ def is_official(base: str) -> bool:
     """Returns whether a base name is one that image-net.org or Kaggle gave, or their folder's."""
     stem = base[:-4] if base.lower().endswith(ARCHIVE_SUFFIXES) else base
     if base == stem:
-        return base == KAGGLE_FOLDER or f"{base}.tar" in OFFICIAL_NAMES
-    return base in OFFICIAL_NAMES or is_patch(base) or stem.startswith(KAGGLE_NAMES)
+        return base == KAGGLE_FOLDER or f"{base}.tar" in (*OFFICIAL_NAMES, PATCH_NAME)
+    return base in OFFICIAL_NAMES or base == PATCH_NAME or stem.startswith(KAGGLE_NAMES)
 
 
 def is_patch(base: str) -> bool:
-    """Returns whether a name is that of the patch of October 10, 2019 to the test images."""
-    return "patch" in base.lower() and "patched" not in base.lower()
+    """Returns whether a name says that it is a patch; it is one where it holds test images only."""
+    return _PATCH.search(base) is not None
 
 
 OFFICIAL_NAMES: Final = frozenset(archive.name for archive in OFFICIAL_ARCHIVES)

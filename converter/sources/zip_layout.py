@@ -87,17 +87,20 @@ class _Names:
         self.tars = False
         self._classes = self._kaggle = False
         self._first = self._packed = ""
+        self._seen: set[tuple[str, str, str]] = set()
 
     def add(self, name: str) -> None:
-        base = basename(name)
+        folder, _, base = name.rpartition("/")
+        alike = folder, base[:14] if base[:1] in "iI" else base[:9], base[-4:]
+        if alike in self._seen:  # two million names are more than a few seconds otherwise
+            return
         held = set(splits_named([base]))
         held |= {archive.split for archive in OFFICIAL_ARCHIVES if archive.name == base}
         self.splits |= held
         if held:
+            self._seen.add(alike)
             self.tars |= base.lower().endswith(".tar")
-            self._classes |= (
-                is_class_tar(base) or parse_wnid(basename(name[: -len(base) - 1])) is not None
-            )
+            self._classes |= is_class_tar(base) or parse_wnid(basename(folder)) is not None
             self._kaggle |= name.split("/")[0] == KAGGLE_FOLDER
         self._first = self._first or name
         if base.lower().endswith(_COMPRESSED_TARS):
