@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from converter import pool
 from converter.findings import Finding
@@ -14,7 +17,10 @@ from converter.sources.base import STREAM, Part
 from converter.sources.stream import Stream
 from converter.sources.stream_layout import PassingTar
 
-_BATCHES_PER_WORKER = 8
+_BATCHES_PER_WORKER: Final = 8
+_MOSTLY_IDLE: Final = 5
+_GRANULARITY_SECONDS: Final = 0.01
+_THREADS: Final = 6
 
 Scanned = list[tuple[Part, Scan]]
 
@@ -103,4 +109,12 @@ def _scan(parts: Sequence[Part], workers: int, progress: Progress, unit: str) ->
 
 
 def _scan_batch(parts: Sequence[Part]) -> Scanned:
-    return [(part, scan_part(part)) for part in parts]
+    """Scans some parts one by one, or several at once where that means waiting for the storage."""
+    began, busy = time.perf_counter(), time.process_time()
+    scanned = [(part, scan_part(part)) for part in parts[:1]]
+    seconds, busy = time.perf_counter() - began, time.process_time() - busy
+    rest = parts[1:]
+    if seconds < _MOSTLY_IDLE * busy + _GRANULARITY_SECONDS:
+        return scanned + [(part, scan_part(part)) for part in rest]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return scanned + list(zip(rest, threads.map(scan_part, rest), strict=True))

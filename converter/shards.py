@@ -10,8 +10,9 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from converter import osal
@@ -19,15 +20,15 @@ from converter.errors import DamagedImageError, printable
 from converter.imagenet import image_name, wnids
 from converter.images import CorruptImage, ImageFacts, validate
 from converter.output import output_errors
+from converter.readahead import ReadAhead
 from converter.records import FRAMING_BYTES, frame_image
 from converter.scan import Rows
 from converter.sources.base import SourceFile
-from converter.sources.reading import ImageReader, described_place
+from converter.sources.reading import described_place
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 VALIDATE_LEVELS: Final = ("off", "header", "decode")
 ON_CORRUPT: Final = ("fail", "skip", "keep")
-_READ_AHEAD_IMAGES: Final = 8
 _WRITE_BUFFER: Final = 64 << 10
 """Longer pieces go to the file past the buffer, without a copy."""
 
@@ -126,10 +127,9 @@ def write_shard(task: ShardTask) -> ShardResult:
     """
     target = Path(task.folder, task.name)
     temporary = Path(task.folder, task.name + TEMPORARY_SUFFIX)
-    with ImageReader(task.files) as reader, output_errors(target):
+    with _Writer(task) as writer, output_errors(target):
         try:
-            result = _Writer(task, reader).write(temporary)
-            reader.require_unchanged()
+            result = writer.write(temporary)
             if result.written:
                 osal.exit_if_orphaned(task.parent)
                 osal.replace(temporary, target)
@@ -143,18 +143,25 @@ def write_shard(task: ShardTask) -> ShardResult:
     return result
 
 
-@dataclass
 class _Writer:
-    task: ShardTask
-    reader: ImageReader
-    corrupt: list[ImageNote] = field(default_factory=list)
-    unusual: list[ImageNote] = field(default_factory=list)
+    def __init__(self, task: ShardTask) -> None:
+        self._task = task
+        rows = task.rows
+        columns = [rows[name].tolist() for name in ("label", "number", "file", "offset", "size")]
+        self._labels, numbers, files, offsets, sizes = columns
+        self._names = [
+            image_name(task.split, *pair) for pair in zip(self._labels, numbers, strict=True)
+        ]
+        self._places = list(zip(files, self._names, offsets, sizes, strict=True))
+        self._images = ReadAhead(task.files, self._places)
+        self._corrupt: list[ImageNote] = []
+        self._unusual: list[ImageNote] = []
 
     def write(self, temporary: Path) -> ShardResult:
         digest = hashlib.sha256()
         records = size = 0
         with open(temporary, "wb", buffering=_WRITE_BUFFER) as file:
-            for name, label, data in self._images():
+            for name, label, data in self._accepted():
                 if self._refused:
                     continue
                 before, after = frame_image(name.encode(), label, data)
@@ -166,60 +173,50 @@ class _Writer:
             if not self._refused:
                 file.flush()
                 os.fsync(file.fileno())
+        self._images.require_unchanged()
         return ShardResult(
-            name=self.task.name,
-            split=self.task.split,
+            name=self._task.name,
+            split=self._task.split,
             written=not self._refused,
             records=records,
             num_bytes=size - FRAMING_BYTES * records,
             size=size,
             sha256=digest.hexdigest(),
-            validate=self.task.validate,
-            on_corrupt=self.task.on_corrupt,
-            corrupt=tuple(self.corrupt),
-            unusual=tuple(self.unusual),
+            validate=self._task.validate,
+            on_corrupt=self._task.on_corrupt,
+            corrupt=tuple(self._corrupt),
+            unusual=tuple(self._unusual),
         )
 
     @property
     def _refused(self) -> bool:
-        return bool(self.corrupt) and self.task.on_corrupt == "fail"
+        return bool(self._corrupt) and self._task.on_corrupt == "fail"
 
-    def _images(self) -> Iterator[tuple[str, int, bytes]]:
-        rows = self.task.rows
-        columns = [rows[name].tolist() for name in ("label", "number", "file", "offset", "size")]
-        labels, numbers, files, offsets, sizes = columns
-        names = [image_name(self.task.split, *pair) for pair in zip(labels, numbers, strict=True)]
-        places = list(zip(files, names, offsets, sizes, strict=True))
-        for number in range(len(self.task.files)):
-            here = rows[rows["file"] == number]
-            first, last = int(here["offset"].min()), int((here["offset"] + here["size"]).max())
-            self.reader.warm(number, first, last)
-        for place in places[:_READ_AHEAD_IMAGES]:
-            self.reader.will_need(*place)
-        for position, label in enumerate(labels):
-            osal.exit_if_orphaned(self.task.parent)
-            for place in places[position + _READ_AHEAD_IMAGES :][:1]:
-                self.reader.will_need(*place)
+    def _accepted(self) -> Iterator[tuple[str, int, bytes]]:
+        """Yields name, label and bytes of the images that become records."""
+        for position, label in enumerate(self._labels):
+            osal.exit_if_orphaned(self._task.parent)
             try:
-                data = self.reader.read(*places[position])
+                data = self._images.read(position)
             except DamagedImageError as error:
-                if self.task.on_corrupt == "keep":  # nobody knows the bytes that should be kept
+                if self._task.on_corrupt == "keep":  # nobody knows the bytes that should be kept
                     raise
-                self.corrupt.append(self._note(position, str(error)))
+                self._note(self._corrupt, position, str(error))
                 continue
-            if self.task.trace:
-                Path(self.task.trace).write_bytes(b"%d" % position)
-            if self._accepted(data, position):
-                yield names[position], label, data
+            if self._task.trace:
+                Path(self._task.trace).write_bytes(b"%d" % position)
+            if self._judge(data, position) or self._task.on_corrupt == "keep":
+                yield self._names[position], label, data
 
-    def _accepted(self, data: bytes, position: int) -> bool:
+    def _judge(self, data: bytes, position: int) -> bool:
+        """Returns whether an image is sound; notes what is odd."""
         try:
-            facts = self._validated(data, position in self.task.deadly)
+            facts = self._validated(data, position in self._task.deadly)
         except CorruptImage as error:
-            self.corrupt.append(self._note(position, str(error)))
-            return self.task.on_corrupt == "keep"
+            self._note(self._corrupt, position, str(error))
+            return False
         if facts and (facts.format != "JPEG" or facts.mode == "CMYK"):
-            self.unusual.append(self._note(position, f"{facts.format} {facts.mode}"))
+            self._note(self._unusual, position, f"{facts.format} {facts.mode}")
         return True
 
     def _validated(self, data: bytes, deadly: bool) -> ImageFacts | None:
@@ -227,12 +224,22 @@ class _Writer:
             raise CorruptImage("the process that decodes it dies")
         if not data:
             raise CorruptImage("the image is empty")
-        return None if self.task.validate == "off" else validate(data, self.task.validate)
+        return None if self._task.validate == "off" else validate(data, self._task.validate)
 
-    def _note(self, position: int, reason: str) -> ImageNote:
-        row = self.task.rows[position]
-        label = int(row["label"])
-        name = image_name(self.task.split, label, int(row["number"]))
-        path, offset = described_place(self.task.files[int(row["file"])], name, int(row["offset"]))
+    def _note(self, notes: list[ImageNote], position: int, reason: str) -> None:
+        number, name, offset, _ = self._places[position]
+        path, place = described_place(self._task.files[number], name, offset)
+        label = self._labels[position]
         wnid = wnids()[label] if label >= 0 else ""
-        return ImageNote(self.task.split, name, wnid, reason, path, offset)
+        notes.append(ImageNote(self._task.split, name, wnid, reason, path, place))
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._images.close()

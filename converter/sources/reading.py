@@ -17,7 +17,6 @@ from converter.sources.staged import origin_of, read_staged
 from converter.sources.zip_layout import read_member
 
 _OPEN_AT_ONCE: Final = 24
-"""Files that are kept open: a shard of class tars has images in a thousand."""
 
 _WARMED_AT_ONCE: Final = 4 << 20
 
@@ -55,10 +54,12 @@ class ImageReader:
 
     Args:
         files: what images are read from; a file's number is its position.
+        open_at_once: how many files stay open; a shard of class tars has images in a thousand.
     """
 
-    def __init__(self, files: Sequence[SourceFile]) -> None:
+    def __init__(self, files: Sequence[SourceFile], open_at_once: int = _OPEN_AT_ONCE) -> None:
         self._files = files
+        self._open_at_once = open_at_once
         self._open: OrderedDict[str, RandomReader] = OrderedDict()
 
     def read(self, number: int, name: str, offset: int, size: int) -> bytes:
@@ -126,7 +127,7 @@ class ImageReader:
             reader.close()
             raise _changed(path, expected[0], reader.size)
         self._open[path] = reader
-        if len(self._open) > _OPEN_AT_ONCE:
+        if len(self._open) > self._open_at_once:
             self._open.popitem(last=False)[1].close()
         return reader
 

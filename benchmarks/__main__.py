@@ -1,0 +1,131 @@
+"""`python -m benchmarks`: measures everything in one run, in turn, several rounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.compare import equal_records
+from benchmarks.contestants import (
+    TFDS,
+    Contestant,
+    Material,
+    contestants,
+    make_material,
+    shard_seconds,
+)
+from benchmarks.machine import describe_machine, drop_caches, file_system, warm
+from benchmarks.measure import run
+from benchmarks.table import Round, plain, plot, ratios_of, rows_of, text_table
+from converter.demo import DemoSize
+from converter.pool import default_workers
+
+CHECKOUT = Path(__file__).parents[1]
+
+
+def main(
+    images: Annotated[int, typer.Option(help="Train images; a tenth more for validation.")] = 8000,
+    rounds: Annotated[int, typer.Option(help="How often each contestant runs.")] = 3,
+    workers: Annotated[str, typer.Option(help="Numbers of workers, separated by commas.")] = "",
+    media: Annotated[
+        str, typer.Option(help="Of disk, tmpfs and cold (disk, caches dropped before each run).")
+    ] = "disk",
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to work; by default among the temporary files.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("benchmark-results"),
+) -> None:
+    """Measures TFDS, this converter, and what decoding and copying alone cost."""
+    counts = [int(word) for word in workers.split(",") if word] or sorted({1, default_workers()})
+    size = DemoSize(images_per_class=max(1, images // 1000), validation=images // 10, test=0)
+    out.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = {"machine": describe_machine(), "media": {}}
+    shown = {}
+    for medium in media.split(","):
+        place = Path("/dev/shm") if medium == "tmpfs" else folder  # noqa: S108
+        if place and not place.is_dir():
+            print(f"{medium}: skipped, there is no {place}")
+            continue
+        with tempfile.TemporaryDirectory(dir=place, prefix="imagenet-benchmark-") as work:
+            if medium == "cold" and not drop_caches():
+                print("cold: skipped, the page cache may not be emptied here")
+                continue
+            material = make_material(Path(work), size)
+            measured, equal = measure(material, counts, rounds, Path(work), medium == "cold")
+            cache = "cold" if medium == "cold" else "warm"
+            where = f"{medium} ({file_system(Path(work))}), {cache} cache"
+        rows = rows_of(measured, material.images)
+        ratios = ratios_of(measured)
+        shown[where] = rows
+        results["media"][where] = {
+            "images": material.images,
+            "bytes": material.size,
+            "equal_records": equal,
+            "rows": plain(rows),
+            "ratios": ratios,
+            "rounds": [asdict(one) for one in measured],
+        }
+        (out / "results.json").write_text(json.dumps(results, indent=1), encoding="ascii")
+        print(
+            f"\n{where}: {material.images:,} images of {material.size:,} bytes, medians of "
+            f"{rounds} rounds; {equal:,} records equal to TFDS's\n\n{text_table(rows)}\n"
+        )
+        for name, value in ratios.items():
+            print(f"{value:8.3f}  {name}")
+    if shown:
+        plot(out / "results.png", shown)
+        print(f"\nResults: {out / 'results.json'}, {out / 'results.png'}")
+
+
+def measure(
+    material: Material, workers: list[int], rounds: int, work: Path, cold: bool
+) -> tuple[list[Round], int]:
+    """Runs every contestant in every round, and compares what the first round made with TFDS's."""
+    measured: list[Round] = []
+    equal = 0
+    theirs = work / "theirs"
+    for number in range(rounds):
+        for contestant in contestants(material, workers):
+            out = work / "out"
+            shutil.rmtree(out, ignore_errors=True)
+            measured.append(measure_one(contestant, material, out, cold))
+            if number or not (out / "imagenet2012").exists():
+                continue
+            if contestant.name == TFDS:
+                out.rename(theirs)
+            else:
+                equal = equal_records(_version(out), _version(theirs))
+        shutil.rmtree(work / "out", ignore_errors=True)
+        shutil.rmtree(theirs, ignore_errors=True)
+    return measured, equal
+
+
+def measure_one(contestant: Contestant, material: Material, out: Path, cold: bool) -> Round:
+    """Runs one contestant once."""
+    drop_caches() if cold else warm(material.paths)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    took = run(contestant.into(out), out, {"PYTHONPATH": str(CHECKOUT)})
+    print(f"{contestant.name:<13} {contestant.workers}  {took.seconds:7.2f} s", flush=True)
+    return Round(
+        contestant.name,
+        contestant.workers,
+        took,
+        shard_seconds(contestant.name, out, took.output),
+        round(load, 2),
+    )
+
+
+def _version(data_dir: Path) -> Path:
+    (folder,) = (data_dir / "imagenet2012").iterdir()
+    return folder
+
+
+if __name__ == "__main__":
+    typer.run(main)
