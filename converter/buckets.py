@@ -9,12 +9,14 @@ time.
 from __future__ import annotations
 
 import os
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from converter import osal
-from converter.imagenet import SPLITS, parse_image_name
+from converter.imagenet import SPLITS, split_of
 from converter.output import output_errors
 from converter.plan import record_key
 from converter.sources.base import STAGED, SourceFile
@@ -24,6 +26,9 @@ BUCKETS: Final = {"train": 1024, "validation": 64, "test": 128}
 """As many as ImageNet 2012 has shards: 100 to 150 MB each."""
 _BUFFERS: Final = {"train": 256 << 10, "validation": 1 << 20, "test": 1 << 20}
 """Bytes gathered for a bucket before they are written; on average half of that is in use."""
+_WRITES_AHEAD: Final = 8
+_SYNCED_AT_ONCE: Final = 16
+"""A file system makes many files durable in one go if it is asked for them at the same time."""
 SUFFIX: Final = ".staged"
 
 
@@ -55,6 +60,8 @@ class Buckets:
         self._source = source
         self._durable = durable
         self._buckets: dict[tuple[str, int], _Bucket] = {}
+        self._writer = ThreadPoolExecutor(1)  # while it writes, the next images pass
+        self._writes: deque[Future[None]] = deque()
         self.added = 0
 
     def add(self, canonical: str, data: bytes, offset: int) -> tuple[SourceFile, int]:
@@ -71,16 +78,15 @@ class Buckets:
         Raises:
             OutputError: it cannot be written.
         """
-        name = parse_image_name(canonical)
-        assert name is not None
-        key = int.from_bytes(record_key(name.split, canonical.encode())[:4], "big")
-        number = key * BUCKETS[name.split] >> 32
-        bucket = self._buckets.get((name.split, number)) or self._new(name.split, number)
+        split = split_of(canonical)
+        key = int.from_bytes(record_key(split, canonical.encode())[:4], "big")
+        number = key * BUCKETS[split] >> 32
+        bucket = self._buckets.get((split, number)) or self._new(split, number)
         place = bucket.end + NOTE_BYTES
         bucket.parts += (note(data, offset), data)
         bucket.gathered += NOTE_BYTES + len(data)
         self.added += len(data)
-        if bucket.gathered >= _BUFFERS[name.split]:
+        if bucket.gathered >= _BUFFERS[split]:
             self._flush(bucket)
         return bucket.file, place
 
@@ -93,13 +99,24 @@ class Buckets:
     def _flush(self, bucket: _Bucket) -> None:
         path = Path(bucket.file.path)
         there = max(0, self._durable.get(path.name, 0) - bucket.written)
-        data = b"".join(bucket.parts)
-        bucket.written += len(data)
+        parts, length = bucket.parts, bucket.gathered
+        bucket.written += length
         bucket.parts, bucket.gathered = [], 0
-        if there < len(data):
+        if there < length:
             bucket.is_synced = False
-            with output_errors(path), open(path, "ab") as file:
-                file.write(data[there:])
+            if there:
+                parts = [b"".join(parts)[there:]]
+            self._writes.append(self._writer.submit(_append, path, parts))
+            self._settle(_WRITES_AHEAD)
+
+    def _settle(self, left: int) -> None:
+        """Waits until no more than some writes are under way; raises where one failed."""
+        while len(self._writes) > left:
+            self._writes.popleft().result()
+
+    def close(self) -> None:
+        """Gives up what is not written yet."""
+        self._writer.shutdown(wait=True, cancel_futures=True)
 
     def make_durable(self) -> dict[str, int]:
         """Writes what is gathered and waits until all is on the disk.
@@ -114,12 +131,23 @@ class Buckets:
             for number in range(BUCKETS[split]):
                 if bucket := self._buckets.get((split, number)):
                     self._flush(bucket)
-        for bucket in self._buckets.values():
-            if not bucket.is_synced:
-                path = Path(bucket.file.path)
-                with output_errors(path), open(path, "rb+") as file:
-                    os.fsync(file.fileno())
-                bucket.is_synced = True
+        self._settle(0)
+        unsynced = [bucket for bucket in self._buckets.values() if not bucket.is_synced]
+        with ThreadPoolExecutor(_SYNCED_AT_ONCE) as threads:
+            for _ in threads.map(_sync, [Path(bucket.file.path) for bucket in unsynced]):
+                pass
+        for bucket in unsynced:
+            bucket.is_synced = True
         with output_errors(self._folder):
             osal.fsync_folder(self._folder)
         return {Path(b.file.path).name: b.written for b in self._buckets.values()}
+
+
+def _append(path: Path, parts: list[bytes]) -> None:
+    with output_errors(path):
+        osal.append(path, parts)
+
+
+def _sync(path: Path) -> None:
+    with output_errors(path), open(path, "rb+") as file:
+        os.fsync(file.fileno())

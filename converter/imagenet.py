@@ -149,6 +149,13 @@ def parse_image_name(name: str) -> ImageName | None:
     return None
 
 
+def split_of(canonical: str) -> str:
+    """Returns the split of an image by its official name."""
+    if canonical.startswith("ILSVRC2012_"):
+        return "validation" if canonical.startswith("ILSVRC2012_val_") else "test"
+    return "train"
+
+
 def parse_wnid(name: str) -> str | None:
     """Returns the wnid that a folder's or class tar's base name spells, else None."""
     stem = name[:-4] if name.lower().endswith(".tar") else name

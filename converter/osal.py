@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import shlex
 import signal
@@ -24,6 +25,8 @@ _READ_ATTEMPTS = 4
 _READ_PAUSE_SECONDS = 0.25
 _PARENT_CHECK_SECONDS = 0.2
 _PIPE_BYTES = 1 << 20
+_PARTS = 1024
+"""Pieces that POSIX systems take in one write."""
 SYS = "/sys"
 """Where Linux shows its devices."""
 
@@ -147,53 +150,44 @@ class SequentialReader:
     def __init__(self, path: str | None) -> None:
         self.path = "standard input" if path is None else path
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-        self._at = 0
+        self._at, self._buffer = 0, bytearray()
         try:
-            self._fd = os.dup(_stdin()) if path is None else os.open(path, flags)
+            fd = os.dup(_stdin()) if path is None else os.open(path, flags)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise SourceReadError(f"cannot open {printable(self.path)}: {why}") from error
         with contextlib.suppress(ImportError, AttributeError, OSError):
             import fcntl
 
-            fcntl.fcntl(self._fd, getattr(fcntl, "F_SETPIPE_SZ"), _PIPE_BYTES)  # noqa: B009
+            fcntl.fcntl(fd, getattr(fcntl, "F_SETPIPE_SZ"), _PIPE_BYTES)  # noqa: B009
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
-                os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        self._file = io.FileIO(fd)
 
     def read(self, size: int) -> bytes:
-        """Returns the next bytes, up to `size` of them, nothing at the end.
-
-        Raises:
-            SourceReadError: the system could not read it.
-        """
-        try:
-            data = os.read(self._fd, size)
-        except OSError as error:
-            raise SourceReadError(
-                f"cannot read {printable(self.path)} at byte {self._at}: {error.strerror} "
-                f"(errno {error.errno})"
-            ) from error
-        self._at += len(data)
-        return data
-
-    def read_full(self, size: int) -> bytes:
         """Returns the next `size` bytes, fewer only at the end.
 
         Raises:
             SourceReadError: the system could not read it.
         """
-        parts: list[bytes] = []
-        while size > 0 and (data := self.read(size)):
-            parts.append(data)
-            size -= len(data)
-        return b"".join(parts)
+        if len(self._buffer) < size:
+            self._buffer = bytearray(size)
+        room, done = memoryview(self._buffer), 0
+        try:
+            while done < size and (got := self._file.readinto(room[done:size])):
+                done += got
+        except OSError as error:
+            raise SourceReadError(
+                f"cannot read {printable(self.path)} at byte {self._at + done}: {error.strerror} "
+                f"(errno {error.errno})"
+            ) from error
+        self._at += done
+        return bytes(room[:done])
 
     def close(self) -> None:
         """Closes it; harmless when done twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._file.close()
 
 
 def _stdin() -> int:
@@ -206,6 +200,26 @@ def _stdin() -> int:
 
         getattr(msvcrt, "setmode")(number, getattr(os, "O_BINARY"))  # noqa: B009
     return number
+
+
+def append(path: str | os.PathLike[str], parts: list[bytes]) -> None:
+    """Appends to a file, which is made if it does not exist, and closes it.
+
+    Raises:
+        OSError: it cannot be written; how much of it was, is not known.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    fd = os.open(path, flags, 0o666)
+    try:
+        length = sum(map(len, parts))
+        done = os.writev(fd, parts) if hasattr(os, "writev") and len(parts) <= _PARTS else 0
+        if done < length:
+            rest = memoryview(b"".join(parts))[done:]
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+    finally:
+        os.close(fd)
 
 
 def is_pipe(path: str | os.PathLike[str]) -> bool:

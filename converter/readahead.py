@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Final
 
-from converter.sources.base import SourceFile
+from converter.sources.base import STAGED, SourceFile
 from converter.sources.reading import ImageReader
 
 Place = tuple[int, str, int, int]
@@ -50,6 +50,16 @@ class ReadAhead:
         self._pending: deque[Future[bytes]] = deque()
         self._next = self._waiting = 0
 
+    def _warm(self) -> None:
+        """Lets staged files be read in order beforehand: what a shard needs of them lies close."""
+        spans: dict[int, tuple[int, int]] = {}
+        for number, _, offset, size in self._places:
+            if self._files[number].kind == STAGED:
+                start, end = spans.get(number, (offset, offset))
+                spans[number] = (min(start, offset), max(end, offset + size))
+        for number, span in spans.items():
+            self._reader.warm(number, *span)
+
     def read(self, position: int) -> bytes:
         """Returns the bytes of an image; they are asked for in order, each once.
 
@@ -77,12 +87,7 @@ class ReadAhead:
         return data
 
     def _begin(self) -> None:
-        spans: dict[int, tuple[int, int]] = {}
-        for number, _, offset, size in self._places:
-            first, last = spans.get(number, (offset, 0))
-            spans[number] = min(first, offset), max(last, offset + size)
-        for number, span in spans.items():
-            self._reader.warm(number, *span)
+        self._warm()
         for place in self._places[:_HINTED]:
             self._reader.will_need(*place)
 

@@ -206,6 +206,7 @@ class _Pass:
                 self._finish(reader, scans)
         finally:
             reader.close()
+            self._buckets.close()
             if staged.is_file:
                 stream.close()
 

@@ -201,10 +201,11 @@ def test_a_failing_read_names_the_byte(tmp_path: Path, monkeypatch: pytest.Monke
     path.write_bytes(bytes(300_000))
     stream = Stream(str(path))
 
-    def fail(number: int, size: int) -> bytes:
-        raise OSError(5, "Input/output error")
+    class Failing:
+        def readinto(self, room: memoryview) -> int:
+            raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(os, "read", fail)
+    monkeypatch.setattr(stream._input, "_file", Failing())
     with pytest.raises(SourceReadError, match=f"at byte {Stream.HEAD}: Input/output error"):
         stream.reader().skip_to(ENDLESS)
     with pytest.raises(SourceReadError, match=r"cannot open .*nowhere"):

@@ -177,7 +177,7 @@ class Stream:
         self.path = path
         self.read = 0
         self._input = osal.SequentialReader(None if path == STDIN else path)
-        self.head = self._input.read_full(self.HEAD)
+        self.head = self._input.read(self.HEAD)
         self.compression: Compression | None = compression_of(self.head[:LONGEST_MAGIC])
 
     def reader(self, *, with_md5: bool = False) -> StreamReader:

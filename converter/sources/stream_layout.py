@@ -9,10 +9,11 @@ from typing import Final, Protocol
 import numpy as np
 
 from converter import osal
-from converter.errors import SourceError, printable
+from converter.errors import SourceError, UsageError, printable
 from converter.imagenet import OFFICIAL_ARCHIVES, SPLITS
 from converter.sources.base import STAGED, STREAM, Damage, Listing, Part, Recognised, SourceFile
 from converter.sources.compression import DamagedStreamError
+from converter.sources.identify import download_state
 from converter.sources.names import OFFICIAL_NAMES, splits_named
 from converter.sources.stream import STDIN, Stream, StreamReader
 from converter.sources.tar import list_members
@@ -39,39 +40,58 @@ def recognise(path: Path) -> Recognised | str | None:
     Raises:
         SourceReadError: the file cannot be read.
         SourceError: it has an official name and is damaged where it begins.
-        UsageError: a package is missing that unpacks it.
     """
     if osal.is_pipe(path):  # reading it here would take bytes from it
         return Recognised(Part(str(path), kind=STREAM), A_PIPE, SPLITS, certain=False)
-    plain = Path(path.name.rpartition(".")[0])
+    plain = _unpacked_name(path.name)
     stream = Stream(str(path))
     try:
         if stream.compression is None:
             return None
         how = f"compressed with {stream.compression.name}"
-        reader = stream.reader()
+        try:
+            reader = stream.reader()
+        except UsageError as error:
+            return _not_unpacked(path, plain, f"it is {how}; {error}")
         names: list[str] = []
         try:
             list_members(
                 reader, limit=PEEKED_MEMBERS, passing=lambda name, offset, size: names.append(name)
             )
         except DamagedStreamError as error:  # where it shows what it is, the pass says the rest
-            if not splits_named(names) and plain.name not in OFFICIAL_NAMES:
-                return f"it is {how}, but {error}"
             if not splits_named(names):
-                raise SourceError(
-                    f"{printable(str(path))} cannot be unpacked: {error}. Download or copy it "
-                    "again, or move it away."
-                ) from None
+                return _not_unpacked(path, plain, f"it is {how}, but {error}")
         finally:
             reader.close()
     finally:
         stream.close()
-    found = recognise_names(names, Part(str(path), kind=STREAM), plain.name)
+    found = recognise_names(names, Part(str(path), kind=STREAM), plain)
     if found is None:
         held = f"such as {printable(names[0])}" if names else "none that a tar has"
-        return f"it is {how}, and its members ({held}) are not those of ImageNet 2012"
+        why = f"it is {how}, and its members ({held}) are not those of ImageNet 2012"
+        return _not_unpacked(path, plain, why)
     return Recognised(found.part, f"{found.layout}, {how}", found.splits, found.certain)
+
+
+def _unpacked_name(name: str) -> str:
+    """Returns what a compressed tar would be called without its compression."""
+    stem, _, suffix = name.rpartition(".")
+    if suffix in ("tgz", "tbz2", "txz", "tzst"):
+        return f"{stem}.tar"
+    return name if suffix == "tar" else stem
+
+
+def _not_unpacked(path: Path, plain: str, why: str) -> str:
+    """Returns why a file is no source; it must not pass unnoticed where its name is official.
+
+    Raises:
+        SourceError: its name says that it is one, but for the suffix of its compression.
+    """
+    if state := download_state(path, path.stat().st_size):
+        why = f"{why}. {state}"
+    if path.name != plain and plain in OFFICIAL_NAMES:
+        raise SourceError(f"{printable(str(path))} cannot be read: {why}")
+    return why
 
 
 def standard_input(split: str) -> Recognised:
