@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from converter import osal, pool, publish
@@ -14,6 +13,7 @@ from converter.errors import (
     Interrupted,
     Terminated,
 )
+from converter.identity import identity_of
 from converter.imagenet import SPLITS
 from converter.index import Index
 from converter.indexing import make_index
@@ -218,17 +218,12 @@ def _scan(options: Options, found: Found, progress: Progress) -> Index:
 
 
 def _open_journal(options: Options, index: Index, space: Workspace) -> Journal:
-    identity = {
-        "source": [[os.path.basename(f.path), f.size, f.mtime_ns] for f in index.files],
-        "index": {split: index.digest(split) for split in index.splits},
-        "shard limits": asdict(options.limits),
-        "version": {name: versions()[name] for name in ("imagenet-convert", "tensorflow-datasets")},
-    }
+    identity = identity_of(index, options.limits, versions())
     journal = Journal(space.work)
     if options.restart and not journal.continues_restart(identity):
         space.discard_shards()
         journal = Journal(space.work)
-    journal.require_identity(identity, options.restart)
+    journal.require_identity(identity, index.files, options.restart)
     return journal
 
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import stat
@@ -173,6 +174,50 @@ def test_another_version_is_named(
     monkeypatch.setattr("converter.conversion.versions", lambda: now)
     with pytest.raises(ResumeError, match=r"another version .*99\.0.* --restart"):
         run(archives, halfway)
+
+
+def test_another_source_is_named_and_a_copy_can_be_made_the_same(
+    archives: Path, halfway: Path, undisturbed: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "the copies"
+    shutil.copytree(archives, source, copy_function=shutil.copy)
+    val = source / "ILSVRC2012_img_val.tar"
+    for name in os.listdir(archives):
+        if name != val.name:
+            shutil.copystat(archives / name, source / name)
+    os.utime(val, ns=(5, 1_000_000_000_123_456_789))
+    with pytest.raises(ResumeError) as error:
+        run(source, halfway)
+    said = str(error.value)
+    assert "ILSVRC2012_img_val.tar: modified 2001-09-09 01:46:40.123456 UTC, was 20" in said
+    assert "img_train" not in said
+    assert "[" not in said
+    (command,) = re.findall("touch .*", said)
+    subprocess.run(shlex.split(command), check=True)
+    assert val.stat().st_mtime_ns == (archives / val.name).stat().st_mtime_ns
+    assert run(source, halfway).reused_images > 0
+    assert sums(halfway) == undisturbed
+
+
+def test_other_archives_and_other_splits_are_named(
+    archives: Path, halfway: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ResumeError, match=r"another choice of splits \(train, validation, test; now"
+    ):
+        run(archives, halfway, splits="train")
+    source = tmp_path / "other"
+    shutil.copytree(archives, source)
+    _grow(source / "ILSVRC2012_img_val.tar")
+    (source / "ILSVRC2012_img_test.tar").rename(source / "test.tar")
+    with pytest.raises(ResumeError) as error:
+        run(source, halfway)
+    said = str(error.value)
+    size = (archives / "ILSVRC2012_img_val.tar").stat().st_size
+    assert f"ILSVRC2012_img_val.tar: {size + 512:,} bytes, was {size:,}" in said
+    assert "test.tar: was not among the archives" in said
+    assert "ILSVRC2012_img_test.tar: is not among the archives any more" in said
+    assert "start anew with --restart" in said
 
 
 def test_folder_fsync_where_there_is_none(
