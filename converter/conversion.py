@@ -9,17 +9,15 @@ from pathlib import Path
 
 from converter import osal, pool, publish
 from converter.checksum import Checksum, check_archives
-from converter.errors import (
-    Interrupted,
-    Terminated,
-)
+from converter.errors import Interrupted, OutputError, Terminated
 from converter.identity import identity_of
 from converter.imagenet import SPLITS
 from converter.index import Index
 from converter.indexing import make_index
 from converter.journal import Journal, load_index, save_index
-from converter.odd_images import convert_odd_images
+from converter.odd_images import convert_odd_images, holds_odd_images
 from converter.options import Options, StrPath
+from converter.outlook import foresee
 from converter.output import command_line, write_durably
 from converter.plan import ShardLimits, SplitPlan, plan_split
 from converter.progress import Progress
@@ -30,7 +28,7 @@ from converter.published import (
     read_checksums,
 )
 from converter.report import Report, make_report, versions
-from converter.shards import ShardResult
+from converter.shards import VALIDATE_LEVELS, ShardResult
 from converter.sources.find import Found, find_archives
 from converter.work import ShardJob, file_sha256
 from converter.workspace import Workspace
@@ -171,12 +169,24 @@ def _digests(final: Path, existing: Mapping[str, PublishedSplit]) -> dict[str, s
 def _plan_only(options: Options, progress: Progress) -> Report:
     found = _find(options, progress)
     space = Workspace(options.out, publish.dataset_version())
+    existing, refusal = {}, ""
+    try:
+        existing = _to_join(options, found, space)
+        options, found = _without(existing, options, found, space)
+    except OutputError as error:
+        existing, refusal = {}, str(error)
     index = _scan(options, found, progress)
-    shards = {
-        plan.split: [_planned(plan, shard) for shard in range(plan.shards)]
-        for plan in make_plans(index, options.limits)
-    }
-    return make_report(space, options, index, shards, [], _checksums(options, found, progress))
+    plans = make_plans(index, options.limits)
+    level = options.validate if options.validate in VALIDATE_LEVELS else VALIDATE_LEVELS[0]
+    job = ShardJob(
+        space.dataset, index, plans, dict.fromkeys(index.splits, level), options.on_corrupt
+    )
+    shards = {plan.split: [_planned(plan, n) for n in range(plan.shards)] for plan in plans}
+    report = make_report(space, options, index, shards, [], _checksums(options, found, progress))
+    about = holds_odd_images(index)
+    identity = identity_of(index, options.limits, versions())
+    outlook = foresee(space, job, identity, index, options.restart, existing, refusal, about)
+    return report.foreseen(outlook, about)
 
 
 def _find(options: Options, progress: Progress) -> Found:

@@ -38,6 +38,11 @@ class _OddImage:
     size: int
 
 
+def holds_odd_images(index: Index) -> bool:
+    """Returns whether there are images whose length changes by their conversion."""
+    return "train" in index.splits and bool(_odd_images(index))
+
+
 def convert_odd_images(index: Index, folder: Path) -> Index:
     """Returns the index with the images on TFDS's lists replaced by their conversions.
 
@@ -51,11 +56,9 @@ def convert_odd_images(index: Index, folder: Path) -> Index:
         SourceReadError: an image cannot be read.
         OutputError: a converted image cannot be written.
     """
-    if "train" not in index.splits:
+    if not holds_odd_images(index):
         return index
     odd = _odd_images(index)
-    if not odd:
-        return index
     (converted,) = pool.run(_convert_all, [odd], 1)
     pool.shut_down()
     rows, files = index.splits["train"].copy(), list(index.files)
