@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from converter import osal, pool, publish
 from converter.checksum import Checksum, check_archives
-from converter.errors import (
-    Interrupted,
-    StagedFilesGoneError,
-    Terminated,
-)
+from converter.errors import Interrupted, OutputError, StagedFilesGoneError, Terminated
+from converter.identity import Identity, identity_of
 from converter.index import Index
 from converter.indexing import make_index
 from converter.io_choice import choose
 from converter.journal import JOURNAL, Journal, load_index, save_index
-from converter.odd_images import convert_odd_images
+from converter.odd_images import convert_odd_images, holds_odd_images
 from converter.options import Options, StrPath
+from converter.outlook import foresee
 from converter.output import command_line, write_durably
 from converter.plan import ShardLimits, SplitPlan, plan_split
 from converter.progress import Progress
@@ -31,8 +27,8 @@ from converter.published import (
     PublishedSplit,
 )
 from converter.report import Report, make_report, versions
-from converter.shards import ShardResult
-from converter.sources.base import STAGED, TAR, Part
+from converter.shards import VALIDATE_LEVELS, ShardResult
+from converter.sources.base import TAR, Part
 from converter.sources.find import Found, find_sources
 from converter.sources.stream import STDIN
 from converter.staging import Staging, staging_folder
@@ -219,15 +215,26 @@ def _without(
 def _plan_only(options: Options, progress: Progress) -> Report:
     found = _find(options, progress)
     space = Workspace(options.out, publish.dataset_version())
+    existing, refusal = {}, ""
+    try:
+        existing = _to_join(options, found, space)
+        options, found = _without(existing, options, found, space)
+    except OutputError as error:
+        existing, refusal = {}, str(error)
     staging = Staging(space.staging)
     index = _scan(options, found, staging, progress)
-    shards = {
-        plan.split: [_planned(plan, shard) for shard in range(plan.shards)]
-        for plan in make_plans(index, options.limits)
-    }
-    return make_report(
-        space, options, index, shards, [], _checksums(options, found, staging, progress)
+    plans = make_plans(index, options.limits)
+    level = options.validate if options.validate in VALIDATE_LEVELS else VALIDATE_LEVELS[0]
+    job = ShardJob(
+        space.dataset, index, plans, dict.fromkeys(index.splits, level), options.on_corrupt
     )
+    shards = {plan.split: [_planned(plan, n) for n in range(plan.shards)] for plan in plans}
+    checksums = _checksums(options, found, staging, progress)
+    report = make_report(space, options, index, shards, [], checksums)
+    about = holds_odd_images(index)
+    identity = _identity(options, index, staging)
+    outlook = foresee(space, job, identity, index, options.restart, existing, refusal, about)
+    return report.foreseen(outlook, about)
 
 
 def _find(options: Options, progress: Progress) -> Found:
@@ -289,21 +296,18 @@ def _scan(options: Options, found: Found, staging: Staging, progress: Progress) 
     return index
 
 
+def _identity(options: Options, index: Index, staging: Staging) -> Identity:
+    staged = staging.identity() if staging.sources else None
+    return identity_of(index, options.limits, versions(), staged)
+
+
 def _open_journal(options: Options, index: Index, staging: Staging, space: Workspace) -> Journal:
-    files = [file for file in index.files if file.kind != STAGED]
-    identity: dict[str, Any] = {
-        "source": [[os.path.basename(f.path), f.size, f.mtime_ns] for f in files],
-        "index": {split: index.digest(split) for split in index.splits},
-        "shard limits": asdict(options.limits),
-        "version": {name: versions()[name] for name in ("imagenet-convert", "tensorflow-datasets")},
-    }
-    if staging.sources:
-        identity = {"set of staged sources": staging.identity(), **identity}
+    identity = _identity(options, index, staging)
     journal = Journal(space.work)
     if options.restart and not journal.continues_restart(identity):
         space.discard_shards()
         journal = Journal(space.work)
-    journal.require_identity(identity, options.restart)
+    journal.require_identity(identity, index.files, options.restart)
     return journal
 
 

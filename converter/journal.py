@@ -10,7 +10,7 @@ import socket
 import time
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -21,6 +21,7 @@ import numpy as np
 from converter import osal
 from converter.errors import LockedError, ResumeError, printable
 from converter.findings import Finding
+from converter.identity import Identity, difference
 from converter.index import Index
 from converter.output import output_errors, write_durably
 from converter.shards import ImageNote, ShardResult
@@ -29,8 +30,6 @@ from converter.sources.reading import is_current
 
 JOURNAL: Final = "journal.jsonl"
 SAVED_INDEX: Final = "index.npz"
-_LONGEST_SHOWN: Final = 400
-_FIELDS: Final = {"index": "set of images: some were added, removed or rewritten; index"}
 
 
 class Journal:
@@ -45,7 +44,7 @@ class Journal:
         self.shards: dict[str, ShardResult] = {}
         self.unchecked: set[str] = set()
         self.runs: list[dict[str, Any]] = []
-        self.identity: dict[str, Any] | None = None
+        self.identity: Identity | None = None
         for line in self._lines():
             self._take(line)
 
@@ -103,38 +102,39 @@ class Journal:
             file.seek(size - 1)
             return file.read(1) != b"\n"
 
-    def continues_restart(self, identity: dict[str, Any]) -> bool:
+    def continues_restart(self, identity: Identity) -> bool:
         """Returns whether this is the unfinished work of the same conversion with --restart."""
         return self.identity in (None, {**identity, "restart": True})
 
-    def require_identity(self, identity: dict[str, Any], restart: bool) -> None:
+    def require_identity(
+        self, identity: Identity, files: Sequence[SourceFile], restart: bool
+    ) -> None:
         """Checks that the work folder belongs to this conversion, or claims it when it is new.
+
+        Args:
+            identity: that of this conversion.
+            files: its archives.
+            restart: whether it was asked to start anew.
 
         Raises:
             ResumeError: names what differs.
         """
         if self.identity is None:
             self.add("identity", {**identity, "restart": restart})
-            return
-        for field, wanted in identity.items():
-            found = self.identity.get(field)
-            if found != wanted:
-                before, now = _shown(found, wanted), _shown(wanted, found)
-                what = _FIELDS.get(field, field)
-                raise ResumeError(
-                    f"the work folder {printable(str(self.path.parent))} was begun with another "
-                    f"{what} ({before}, now {now}). Run it as before, or start anew with --restart."
-                )
+        else:
+            self.refuse_another(identity, files)
 
+    def refuse_another(self, identity: Identity, files: Sequence[SourceFile]) -> None:
+        """Checks that the work folder does not belong to another conversion.
 
-def _shown(value: Any, other: Any) -> str:
-    """Returns the beginning of what a value has and another has not."""
-    if isinstance(value, list) and isinstance(other, list):
-        value = [entry for entry in value if entry not in other] or f"{len(value):,} entries"
-    if isinstance(value, dict) and isinstance(other, dict):
-        value = {key: entry for key, entry in value.items() if other.get(key) != entry}
-    text = printable(str(value))
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+        Raises:
+            ResumeError: names what differs.
+        """
+        if self.identity is not None and (other := difference(self.identity, identity, files)):
+            raise ResumeError(
+                f"the unfinished work in {printable(str(self.path.parent))} was begun with "
+                f"{other}, or discard that work and start anew with --restart."
+            )
 
 
 def written_line(entry: dict[str, Any]) -> bytes:
@@ -197,6 +197,31 @@ def load_index(folder: Path, request: dict[str, Any]) -> Index | None:
     return Index(files, splits, findings) if unchanged and about["request"] == request else None
 
 
+def lock_holder(path: Path) -> str | None:
+    """Returns who holds the lock of an output now, None where nobody does; leaves no trace."""
+    if not path.exists():
+        return None
+    try:
+        with filelock.FileLock(path, timeout=0):
+            return None
+    except filelock.Timeout:
+        return _holder(path)
+    except OSError:  # not ours to open, so not ours to judge
+        return None
+
+
+def _note_of(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
+def _holder(path: Path) -> str:
+    try:
+        note = json.loads(_note_of(path).read_text(encoding="ascii"))
+        return printable(f"process {note['pid']} on {note['host']}, since {note['since']}")
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"it holds {printable(str(path))}"
+
+
 class OutputLock:
     """Held by the one run that may write to an output; the system frees it when a run dies.
 
@@ -213,25 +238,18 @@ class OutputLock:
 
     def __init__(self, path: Path) -> None:
         self._lock = filelock.FileLock(path, timeout=0)
-        self._note = path.with_name(path.name + ".json")
+        self._note = _note_of(path)
         with output_errors(path):
             try:
                 self._lock.acquire()
             except filelock.Timeout as error:
                 raise LockedError(
-                    f"another run works on this output: {self._holder()}. Wait until it ends, or "
+                    f"another run works on this output: {_holder(path)}. Wait until it ends, or "
                     "stop that process, and run this again."
                 ) from error
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
         with output_errors(self._note):
             self._note.write_text(json.dumps(holder), encoding="ascii")
-
-    def _holder(self) -> str:
-        try:
-            note = json.loads(self._note.read_text(encoding="ascii"))
-            return printable(f"process {note['pid']} on {note['host']}, since {note['since']}")
-        except (OSError, ValueError, KeyError, TypeError):
-            return f"it holds {printable(self._lock.lock_file)}"
 
     def __enter__(self) -> OutputLock:
         return self

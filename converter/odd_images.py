@@ -40,6 +40,11 @@ class _OddImage:
     size: int
 
 
+def holds_odd_images(index: Index) -> bool:
+    """Returns whether there are images whose length changes by their conversion."""
+    return "train" in index.splits and bool(_odd_images(index))
+
+
 def convert_odd_images(index: Index, folder: Path) -> Index:
     """Returns the index with the images on TFDS's lists replaced by their conversions.
 
@@ -54,11 +59,9 @@ def convert_odd_images(index: Index, folder: Path) -> Index:
         StagedFilesGoneError: one is not staged any more and was not converted before.
         OutputError: a converted image cannot be written.
     """
-    if "train" not in index.splits:
+    if not holds_odd_images(index):
         return index
     odd = _odd_images(index)
-    if not odd:
-        return index
     kept = {image.name: _kept(image, folder) for image in odd if _is_gone(image)}
     (new,) = pool.run(_convert_all, [[image for image in odd if image.name not in kept]], 1)
     pool.shut_down()

@@ -283,6 +283,23 @@ def quoted(argument: str) -> str:
     return f'"{argument}"' if set(argument) & set(" &()^;,=%!'") else argument
 
 
+def set_time_command(path: str, mtime_ns: int) -> str:
+    """Returns the command that gives a file a time of last change.
+
+    Args:
+        path: the file.
+        mtime_ns: the time in nanoseconds since 1970.
+    """
+    if _WINDOWS:  # PowerShell, from cmd, too; a file time counts 100 ns since 1601
+        quoted_path = path.replace("'", "''")
+        return (
+            f"powershell -Command \"(Get-Item -LiteralPath '{quoted_path}').LastWriteTimeUtc = "
+            f'[datetime]::FromFileTimeUtc({mtime_ns // 100 + 116_444_736_000_000_000})"'
+        )
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(mtime_ns // 10**9))
+    return f"touch -d {moment}.{mtime_ns % 10**9:09d}Z {quoted(path)}"
+
+
 def mount_of(path: str | os.PathLike[str]) -> str:
     """Returns the mount point or drive that a path lies on."""
     place = os.path.realpath(path)

@@ -105,6 +105,23 @@ def make_folder(path: Path) -> None:
             osal.fsync_folder(place.parent)
 
 
+def space_refusal(folder: Path, needed: int, remedy: str = "choose another --out") -> str:
+    """Returns what speaks against writing so much, nothing where there is room.
+
+    Args:
+        folder: an existing folder on the output's file system.
+        needed: bytes still to be written.
+        remedy: what helps besides making room.
+    """
+    free = shutil.disk_usage(folder).free
+    if free >= needed:
+        return ""
+    return (
+        f"not enough space on {printable(osal.mount_of(folder))} for {printable(str(folder))}: "
+        f"{needed:,} bytes are needed and {free:,} are free. Make room or {remedy}."
+    )
+
+
 def require_space(folder: Path, needed: int, remedy: str = "choose another --out") -> None:
     """Compares what will be written with what is free.
 
@@ -116,9 +133,5 @@ def require_space(folder: Path, needed: int, remedy: str = "choose another --out
     Raises:
         NoSpaceError: names the mount and both figures.
     """
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise NoSpaceError(
-            f"not enough space on {printable(osal.mount_of(folder))} for {printable(str(folder))}: "
-            f"{needed:,} bytes are needed and {free:,} are free. Make room or {remedy}."
-        )
+    if refusal := space_refusal(folder, needed, remedy):
+        raise NoSpaceError(refusal)

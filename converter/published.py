@@ -124,6 +124,8 @@ def report_is_unaltered(folder: Path) -> bool:
         data = (folder / REPORT_NAME).read_bytes()
     except FileNotFoundError:
         return True
+    except OSError:
+        return False
     body = data.rpartition(b',\n  "%s": ' % _SEAL.encode())[0]
     return data == _sealed(body.decode("ascii", "replace")).encode()
 

@@ -32,6 +32,7 @@ class SplitReport:
         shards: number of files.
         num_bytes: serialized examples in bytes, without framing (TFDS's numBytes).
         file_bytes: length of all its files together.
+        about: whether the bytes are only nearly known, before odd images are converted.
         complete: whether it has as many examples as ImageNet 2012.
     """
 
@@ -39,6 +40,7 @@ class SplitReport:
     shards: int
     num_bytes: int
     file_bytes: int
+    about: bool
     complete: bool
 
 
@@ -50,6 +52,7 @@ class Report:
         data_dir: what to give `tfds.load`.
         dataset_dir: the folder of the dataset's version.
         published: False for a dry run.
+        outlook: what a run would find at the output, of a dry run only.
         splits: by name.
         sources: the archives that were read, with size and modification time.
         options: the options that bear on the result.
@@ -71,6 +74,7 @@ class Report:
     data_dir: str
     dataset_dir: str
     published: bool
+    outlook: tuple[str, ...]
     splits: dict[str, SplitReport]
     sources: tuple[dict[str, Any], ...]
     options: dict[str, Any]
@@ -108,6 +112,19 @@ class Report:
             images_per_second=round(images / max(seconds, 1e-6), 1),
         )
 
+    def foreseen(self, outlook: Sequence[str], about: bool) -> Report:
+        """Returns the report of a dry run.
+
+        Args:
+            outlook: what a run would find at the output.
+            about: whether the bytes of the train split are only nearly known.
+        """
+        splits = {
+            name: replace(split, about=about and name == "train")
+            for name, split in self.splits.items()
+        }
+        return replace(self, outlook=tuple(outlook), splits=splits)
+
     def to_json(self) -> str:
         """Returns the report as JSON text, with its own checksum (see `published.seal`)."""
         plain = asdict(self)
@@ -139,7 +156,8 @@ class Report:
             whole = "complete" if split.complete else f"of {EXAMPLES[name]:,}: incomplete"
             lines.append(
                 f"{name:<11} {split.images:>9,} images ({whole}), {split.shards:,} "
-                f"{'shard' if split.shards == 1 else 'shards'}, {split.file_bytes:,} bytes"
+                f"{'shard' if split.shards == 1 else 'shards'}, "
+                f"{'about ' * split.about}{split.file_bytes:,} bytes"
             )
         if self.published:
             lines.append(self._speed)
@@ -163,7 +181,7 @@ class Report:
                     f"{' and '.join(self.joined_splits)}"
                 )
             lines += [f"Dataset: {printable(self.dataset_dir)}", f"Load it: {self.load_line}"]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.outlook])
 
 
 def versions() -> dict[str, str]:
@@ -190,6 +208,7 @@ def make_report(
         data_dir=str(space.out),
         dataset_dir=str(space.final),
         published=False,
+        outlook=(),
         splits={split: _split_report(split, written) for split, written in shards.items()},
         sources=_sources(index),
         options=options.reported(),
@@ -228,5 +247,6 @@ def _split_report(split: str, shards: Sequence[ShardResult]) -> SplitReport:
         shards=len(shards),
         num_bytes=sum(shard.num_bytes for shard in shards),
         file_bytes=sum(shard.size for shard in shards),
+        about=False,
         complete=images == EXAMPLES[split],
     )

@@ -14,7 +14,9 @@ from typing import Final
 from converter import pool
 from converter.errors import CorruptImagesError, OutputError, VerificationError, printable
 from converter.imagenet import DATASET, EXAMPLES, PUBLISHED_NUM_BYTES, wnids
+from converter.journal import JOURNAL, Journal
 from converter.options import StrPath, absolute, default_out
+from converter.output import WORK_PREFIX
 from converter.plan import record_key, shard_boundaries
 from converter.progress import Progress, duration
 from converter.published import (
@@ -119,8 +121,17 @@ class Verdict:
         lines.append(
             f"This is {negation}the complete official ImageNet 2012 (counts and numBytes)."
         )
+        lines += [
+            f"    {name}: {self.splits[name].records if name in self.splits else 0:,} of {whole:,}"
+            for name, whole in EXAMPLES.items()
+            if (name in self.splits and self.splits[name].records != whole)
+            or (name not in self.splits and name in PUBLISHED_NUM_BYTES)
+        ]
         for path, size in self.leftovers.items():
-            lines.append(f"Left over by a killed run: {printable(path)} ({size:,} bytes)")
+            if Path(path).name.startswith(WORK_PREFIX) and Path(path, JOURNAL).is_file():
+                lines.append(f"Beside it, {_unfinished(Path(path))}")
+            else:
+                lines.append(f"Left over by a killed run: {printable(path)} ({size:,} bytes)")
         return "\n".join(lines)
 
 
@@ -242,7 +253,29 @@ def find_dataset(folder: Path) -> Path:
             versions = [p for p in parent.iterdir() if _VERSION.fullmatch(p.name) and p.is_dir()]
             if versions:
                 return max(versions, key=lambda p: [int(part) for part in p.name.split(".")])
-    raise VerificationError(f"no {DATASET} dataset in {printable(str(folder))}")
+    raise VerificationError(_no_dataset(folder))
+
+
+def _no_dataset(folder: Path) -> str:
+    shown = printable(str(folder))
+    wanted = "Give a data_dir, as tfds.load takes it, or the folder of a dataset."
+    if not folder.exists():
+        return f"{shown} does not exist. {wanted}"
+    if not folder.is_dir():
+        return f"{shown} is a file. {wanted}"
+    places = [folder, *folder.parents[:2], *folder.glob("*"), *folder.glob(f"{DATASET}/*")]
+    for place in places:
+        if place.name.startswith(WORK_PREFIX) and (place / JOURNAL).is_file():
+            return f"no {DATASET} dataset in {shown} yet: {_unfinished(place)}"
+    return f"no {DATASET} dataset in {shown}. {wanted}"
+
+
+def _unfinished(work: Path) -> str:
+    shards = sum(shard.written for shard in Journal(work).shards.values())
+    return (
+        f"a conversion is unfinished in {printable(str(work))} ({shards:,} shards are written). "
+        "Run the same convert command again to continue it, or delete that folder to give it up."
+    )
 
 
 def _judge_files(path: Path, shards: set[str], sums: dict[str, str] | None) -> list[str]:

@@ -63,6 +63,11 @@ class Workspace:
         return self.work / "staging"
 
     @property
+    def lock(self) -> Path:
+        """Held by the one run that may write here."""
+        return self.work.parent / f".imagenet-convert_{self.version}.lock"
+
+    @property
     def replaced(self) -> Path:
         """An older dataset, for the moment in which a new one takes its place."""
         return self.final.with_name(f"{WORK_PREFIX}{self.version}.replaced")
@@ -134,7 +139,7 @@ class Workspace:
         made = [place for place in (self.work, *self.work.parents) if not place.exists()]
         make_folder(self.work.parent)
         try:
-            with OutputLock(self.work.parent / f".imagenet-convert_{self.version}.lock"):
+            with OutputLock(self.lock):
                 self._recover()
                 make_folder(self.dataset)
                 try:

@@ -6,19 +6,17 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from converter import pool
 from converter.errors import ConversionError, CorruptImagesError, Interrupted
 from converter.journal import Journal, run_entry, stop_entry
 from converter.options import Options
+from converter.outlook import METADATA_BYTES
 from converter.output import require_space
 from converter.progress import Progress
 from converter.proof import Proof
 from converter.staging import Staging
 from converter.work import ShardJob, kept_shards, reusable_shards, write_shards
-
-_METADATA_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def written(
 def _require_space(job: ShardJob, reused: Sequence[str], staging: Staging, workers: int) -> None:
     done = set(reused)
     todo = [name for name in job.places if name not in done]
-    require_space(job.folder, staging.room_needed(job, todo, workers) + _METADATA_BYTES)
+    require_space(job.folder, staging.room_needed(job, todo, workers) + METADATA_BYTES)
 
 
 def _write(

@@ -258,7 +258,7 @@ def test_a_changed_folder_is_noticed_on_resuming(
         os.utime(image, ns=(1, 1))
     code, said = world.run(INCOMPLETE)
     assert code == 4
-    assert "another set of images: some were added, removed or rewritten" in said
+    assert "another set of images (some were added, removed or rewritten)" in said
     code, said = world.run(INCOMPLETE, "--restart")
     assert code == 0, said
 

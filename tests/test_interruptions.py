@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shlex
 import shutil
 import socket
 import stat
@@ -17,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from converter import convert, pool, writing
+from converter import convert, outlook, pool
 from converter.demo import DemoSize, make_archives
 from converter.errors import (
     Interrupted,
@@ -26,10 +28,12 @@ from converter.errors import (
     SourceChangedError,
     SourceError,
 )
+from converter.imagenet import CMYK_IMAGES
 from converter.plan import ShardLimits
 from converter.progress import PlainProgress
 from converter.report import Report, versions
 from converter.workspace import Workspace
+from tests.tarmaker import nested
 
 SIZE = DemoSize(
     images_per_class=2, validation=12, test=4, classes=6, width=16, height=16, mean_bytes=700
@@ -148,7 +152,7 @@ def test_only_what_is_still_to_be_written_needs_space(
     )
     done = sum(path.stat().st_size for path in Workspace(halfway, "5.1.0").dataset.iterdir())
     assert 0 < done < whole
-    margin = writing._METADATA_BYTES
+    margin = outlook.METADATA_BYTES
     usage = shutil.disk_usage(halfway)
     free = whole - done + margin - 1
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=free))
@@ -172,6 +176,101 @@ def test_another_version_is_named(
     monkeypatch.setattr("converter.conversion.versions", lambda: now)
     with pytest.raises(ResumeError, match=r"another version .*99\.0.* --restart"):
         run(archives, halfway)
+
+
+def test_another_source_is_named_and_a_copy_can_be_made_the_same(
+    archives: Path, halfway: Path, undisturbed: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "the copies"
+    shutil.copytree(archives, source, copy_function=shutil.copy)
+    val = source / "ILSVRC2012_img_val.tar"
+    for name in os.listdir(archives):
+        if name != val.name:
+            shutil.copystat(archives / name, source / name)
+    os.utime(val, ns=(5, 1_000_000_000_123_456_789))
+    with pytest.raises(ResumeError) as error:
+        run(source, halfway)
+    said = str(error.value)
+    assert "ILSVRC2012_img_val.tar: modified 2001-09-09 01:46:40.123456 UTC, was 20" in said
+    assert "img_train" not in said
+    assert "[" not in said
+    (command,) = re.findall("touch .*", said)
+    subprocess.run(shlex.split(command), check=True)
+    assert val.stat().st_mtime_ns == (archives / val.name).stat().st_mtime_ns
+    assert run(source, halfway).reused_images > 0
+    assert sums(halfway) == undisturbed
+
+
+def test_other_archives_and_other_splits_are_named(
+    archives: Path, halfway: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ResumeError, match=r"another choice of splits \(train, validation, test; now"
+    ):
+        run(archives, halfway, splits="train")
+    source = tmp_path / "other"
+    shutil.copytree(archives, source)
+    _grow(source / "ILSVRC2012_img_val.tar")
+    (source / "ILSVRC2012_img_test.tar").rename(source / "test.tar")
+    with pytest.raises(ResumeError) as error:
+        run(source, halfway)
+    said = str(error.value)
+    size = (archives / "ILSVRC2012_img_val.tar").stat().st_size
+    assert f"ILSVRC2012_img_val.tar: {size + 512:,} bytes, was {size:,}" in said
+    assert "test.tar: was not among the archives" in said
+    assert "ILSVRC2012_img_test.tar: is not among the archives any more" in said
+    assert "start anew with --restart" in said
+
+
+def foreseen(archives: Path, out: Path, **options: Any) -> str:
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    report = run(archives, out, dry_run=True, **options)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    assert report.outlook[-1] == "Nothing was written (--dry-run)."
+    return str(report)
+
+
+def test_a_dry_run_foresees_what_becomes_of_unfinished_work(
+    archives: Path, halfway: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "A run would continue: 4 of 10 shards are kept" in foreseen(archives, halfway)
+    assert "discard the unfinished work" in foreseen(archives, halfway, restart=True)
+    other = foreseen(archives, halfway, splits="train")
+    assert re.search(r"A run would be refused: .* another choice of splits", other)
+    usage = shutil.disk_usage(halfway)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
+    needed = re.search(r"([\d,]+) bytes are needed and 1,000 are free", foreseen(archives, halfway))
+    assert needed
+    with pytest.raises(NoSpaceError, match=f"{needed[1]} bytes are needed and 1,000 are free"):
+        run(archives, halfway)
+
+
+def test_a_dry_run_foresees_what_becomes_of_a_dataset(archives: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert "Space: " in foreseen(archives, out)
+    assert not out.exists()
+    run(archives, out, splits="validation")
+    joins = foreseen(archives, out)
+    assert "A run would join train and test to the dataset, which holds validation" in joins
+    assert "without an archive" not in joins
+    assert "A run would be refused: " in foreseen(archives, out, splits="validation")
+    assert "A run would replace the dataset" in foreseen(archives, out, restart=True)
+    lost = foreseen(archives, out, restart=True, splits="train")
+    assert re.search("A run would be refused: .* also holds validation, which --restart", lost)
+    with Workspace(out, "5.1.0").locked():
+        report = run(archives, out, dry_run=True)
+    assert f"Another run works on this output now: process {os.getpid()}" in str(report)
+
+
+def test_a_dry_run_says_about_where_sizes_are_not_known_yet(tmp_path: Path) -> None:
+    name = sorted(CMYK_IMAGES)[0]
+    tars = tmp_path / "tars"
+    tars.mkdir()
+    train = nested({name.split("_")[0]: [(name, b"x" * 100)]})
+    (tars / "ILSVRC2012_img_train.tar").write_bytes(train)
+    said = foreseen(tars, tmp_path / "out", splits="train")
+    assert re.search(r"1 shard, about \d+ bytes", said)
+    assert re.search(r"Space: about [\d,]+ bytes are needed", said)
 
 
 def test_folder_fsync_where_there_is_none(

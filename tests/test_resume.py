@@ -208,7 +208,7 @@ def test_another_source_or_version_is_named(
 ) -> None:
     other = tmp_path_factory.mktemp("other")
     make_archives(other, DemoSize(**{**SIZE.__dict__, "seed": 1}))
-    with pytest.raises(ResumeError, match=r"another source .*--restart"):
+    with pytest.raises(ResumeError, match=r"(?s)another source:.*--restart"):
         run(other, interrupted)
     with pytest.raises(ResumeError, match="another shard limits"):
         run(archives, interrupted, shard_limits=ShardLimits(5000, 9000))

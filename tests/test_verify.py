@@ -254,6 +254,37 @@ def test_images_left_out_as_corrupt_are_accounted_for(tmp_path: Path) -> None:
     assert verdict.splits["validation"].records == 10
 
 
-def test_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(VerificationError, match="no imagenet2012 dataset"):
+def test_what_is_no_dataset_is_named(tmp_path: Path) -> None:
+    with pytest.raises(VerificationError, match=r"no imagenet2012 dataset in .*Give a data_dir"):
         verify(tmp_path)
+    with pytest.raises(VerificationError, match="absent does not exist"):
+        verify(tmp_path / "absent")
+    (tmp_path / "file").touch()
+    with pytest.raises(VerificationError, match="file is a file"):
+        verify(tmp_path / "file")
+
+
+def test_unfinished_work_is_named(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+    make_archives(tmp_path / "tars", TINY)
+    tar = tmp_path / "tars" / "ILSVRC2012_img_val.tar"
+    data = tar.read_bytes()
+    at = data.index(b"ILSVRC2012_val_00000003") + 512
+    tar.write_bytes(data[:at] + b"JUNK" * 20 + data[at + 80 :])
+    out = tmp_path / "other"
+    with pytest.raises(CorruptImagesError):
+        convert(tmp_path / "tars", out, workers=1, allow_incomplete=True, shard_limits=LIMITS)
+    (work,) = (out / "imagenet2012").glob("incomplete*")
+    written = len(list((work / "dataset").iterdir()))
+    said = (
+        rf"dataset in .* yet: a conversion is unfinished in {work} \({written} shards are written"
+    )
+    for folder in (out, out / "imagenet2012", work, work / "dataset"):
+        with pytest.raises(VerificationError, match=said):
+            verify(folder)
+    shutil.copytree(work, dataset.parent / work.name)
+    text = str(verify(dataset, workers=1))
+    assert "Beside it, a conversion is unfinished" in text
+    assert "train: 10 of 1,281,167" in text
