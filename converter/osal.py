@@ -412,7 +412,7 @@ def open_closed_streams() -> None:
     prints goes into it.
     """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        continue
+        os.set_inheritable(fd, True)  # workers need them, too
     os.close(fd)
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:

@@ -11,12 +11,13 @@ from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from converter import osal
+from converter.errors import ConversionError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-class WorkerDied(Exception):
+class WorkerDied(ConversionError):
     """A worker process ended without a word; which task it ran is not known."""
 
 
@@ -57,7 +58,10 @@ def run(
             )(joblib.delayed(function)(task) for task in tasks)
         yield from cast("Iterator[Result]", results)
     except BrokenProcessPool as error:
-        raise WorkerDied(str(error).splitlines()[0]) from error
+        raise WorkerDied(
+            f"a worker process ended unexpectedly: {str(error).splitlines()[0]} Too little memory "
+            "is the usual cause; run again with fewer --workers."
+        ) from error
     except SystemExit as error:  # a task that called sys.exit must not choose this exit code
         raise WorkerDied(f"a task ended its process with code {error.code}") from error
 

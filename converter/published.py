@@ -86,10 +86,10 @@ def features_problem(folder: Path) -> str | None:
             name: feature["pythonClassName"].rpartition(".")[2]
             for name, feature in plain["featuresDict"]["features"].items()
         }
-        classes = plain["featuresDict"]["features"]["label"]["classLabel"]["numClasses"]
+        classes = int(plain["featuresDict"]["features"]["label"]["classLabel"]["numClasses"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"it cannot be read: {printable(str(error))}"
-    if found != _FEATURES or int(classes) != CLASSES:
+    if found != _FEATURES or classes != CLASSES:
         return "its features are not those of ImageNet 2012"
     return None
 

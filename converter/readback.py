@@ -87,6 +87,9 @@ def read_shard(task: ReadTask) -> ShardFacts:
     Whatever is wrong is listed in the result; nothing is raised for it.
     """
     facts = ShardFacts(os.path.basename(task.path))
+    if os.path.exists(task.path) and not os.path.isfile(task.path):
+        facts.add("cannot be read: no regular file")
+        return facts
     try:
         with open(task.path, "rb", buffering=_BUFFER) as file:
             reader = _HashingReader(file)

@@ -281,9 +281,12 @@ def _unfinished(work: Path) -> str:
 def _judge_files(path: Path, shards: set[str], sums: dict[str, str] | None) -> list[str]:
     problems = []
     known = shards | set(METADATA) | {CHECKSUMS, REPORT_NAME}
-    present = {entry.name for entry in path.iterdir()}
-    problems += [printable(f"{name}: does not belong here") for name in sorted(present - known)]
-    problems += [f"{name}: missing" for name in METADATA if name not in present]
+    entries = {entry.name: entry.is_file() for entry in path.iterdir()}
+    present = {name for name, is_file in entries.items() if is_file}
+    problems += [printable(f"{name}: does not belong here") for name in sorted(set(entries) - known)]
+    for name in METADATA:
+        if name not in present:
+            problems.append(f"{name}: {'no regular file' if name in entries else 'missing'}")
     labels = path / "label.labels.txt"
     if labels.is_file() and labels.read_bytes().split() != [w.encode() for w in wnids()]:
         problems.append("label.labels.txt: its labels are not those of ImageNet 2012")
