@@ -201,3 +201,13 @@ def test_version_flags_and_quiet(world: World) -> None:
     assert "imagenet-demo in the current one" in " ".join(
         re.sub("[^ -~]", " ", command("demo", "--help")[1]).split()
     )
+
+
+def test_a_quiet_demo_says_where_its_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("converter.demo_run.run_demo", lambda out, workers, progress: "much")
+    monkeypatch.chdir(tmp_path)
+    assert command("demo", "--quiet") == (0, f"{tmp_path / 'imagenet-demo'}\n")
+    assert command("demo", "--quiet", "--out", "x") == (0, f"{tmp_path / 'x'}\n")
+    assert command("demo") == (0, "much\n")
