@@ -41,9 +41,7 @@ def write_carefully(task: ShardTask) -> ShardResult:
                 deaths[int(trace.read_bytes() or b"-1")] += 1
                 if deaths[-1] >= _DEATHS_AT_NO_IMAGE:
                     raise ConversionError(
-                        f"worker processes die before they convert an image of {task.name}: "
-                        f"{error}. Too little memory is the usual cause; run again with fewer "
-                        "--workers."
+                        f"worker processes die before they convert an image of {task.name}: {error}"
                     ) from error
             else:
                 return result

@@ -283,7 +283,9 @@ def _judge_files(path: Path, shards: set[str], sums: dict[str, str] | None) -> l
     known = shards | set(METADATA) | {CHECKSUMS, REPORT_NAME}
     entries = {entry.name: entry.is_file() for entry in path.iterdir()}
     present = {name for name, is_file in entries.items() if is_file}
-    problems += [printable(f"{name}: does not belong here") for name in sorted(set(entries) - known)]
+    problems += [
+        printable(f"{name}: does not belong here") for name in sorted(set(entries) - known)
+    ]
     for name in METADATA:
         if name not in present:
             problems.append(f"{name}: {'no regular file' if name in entries else 'missing'}")

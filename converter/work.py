@@ -205,8 +205,7 @@ def write_shards(
             progress.say("A worker process ended unexpectedly; its shards are tried again")
             if deaths[_NO_SHARD] >= _DEATHS_AT_NO_SHARD:
                 raise ConversionError(
-                    f"worker processes keep dying before they begin a shard: {error}. Too little "
-                    "memory is the usual cause; run again with fewer --workers."
+                    f"worker processes keep dying before they begin a shard: {error}"
                 ) from error
             for name in suspects:
                 if deaths[name] >= _DEATHS_BEFORE_CARE:
