@@ -76,6 +76,7 @@ def _pass_over(part: Part, progress: Progress) -> Scanned:
             step.advance(1, stream.read)
     finally:
         reader.close()
+        stream.close()
     return scanned
 
 

@@ -207,8 +207,7 @@ class _Pass:
         finally:
             reader.close()
             self._buckets.close()
-            if staged.is_file:
-                stream.close()
+            stream.close()
 
     def _cut_back(self) -> dict[str, int]:
         """Cuts the staged files to what is sure; returns their lengths."""

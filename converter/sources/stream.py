@@ -1,7 +1,8 @@
 """Streams: tars that are read from start to end only, out of a pipe, a file or compressed data.
 
 A `StreamReader` offers what the tar reader needs of a file as long as it goes forward, so that
-there is one tar reader, as strict here as there. A thread reads ahead, unpacks and digests.
+there is one tar reader, as strict here as there. Threads unpack and digest; a plain tar is read
+where it is wanted, since two threads that both run Python code mostly wait for each other.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import hashlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from converter import osal
@@ -26,42 +28,24 @@ from converter.sources.compression import (
 STDIN: Final = "standard input"
 """Stands for standard input in the place of a path; real ones are absolute."""
 
-_PIECE: Final = 1 << 20
+_PIECE: Final = 2 << 20
 _PIECES_AHEAD: Final = 16
 _KEPT_BEHIND: Final = (1 << 20) + (64 << 10)
 """How far back the tar reader may look: it judges what follows a hole in pieces of 1 MiB."""
 _POLL_SECONDS: Final = 0.5
 
 
-class StreamReader:
-    """Reads a stream forward; what lies up to 1 MiB behind the last read can be read again.
+class _Ahead:
+    """Lets a thread make pieces before they are asked for."""
 
-    Args:
-        pieces: the bytes, in order.
-        path: what messages call it.
-        with_md5: whether md5 is computed, too.
-    """
-
-    def __init__(self, pieces: Iterator[bytes], *, with_md5: bool = False) -> None:
-        self.size = ENDLESS
-        self._sha256 = hashlib.sha256()
-        self._md5 = hashlib.md5(usedforsecurity=False) if with_md5 else None
-        self._window: deque[tuple[int, bytes]] = deque()
-        self._end = 0
-        self._error: BaseException | None = None
+    def __init__(self, pieces: Iterator[bytes]) -> None:
         self._queue: queue.Queue[bytes | BaseException] = queue.Queue(_PIECES_AHEAD)
         self._stop = threading.Event()
-        self._thread = threading.Thread(
-            target=self._read_ahead, args=(pieces,), daemon=True, name="read-ahead"
-        )
-        self._thread.start()
+        threading.Thread(target=self._make, args=(pieces,), daemon=True, name="ahead").start()
 
-    def _read_ahead(self, pieces: Iterator[bytes]) -> None:
+    def _make(self, pieces: Iterator[bytes]) -> None:
         try:
             for piece in pieces:
-                self._sha256.update(piece)
-                if self._md5 is not None:
-                    self._md5.update(piece)
                 if not self._put(piece):
                     return
             self._put(b"")
@@ -77,6 +61,68 @@ class StreamReader:
             return True
         return False
 
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            try:
+                piece = self._queue.get(timeout=_POLL_SECONDS)
+            except queue.Empty:  # lets signals in on Windows
+                continue
+            if isinstance(piece, BaseException):
+                raise piece
+            if not piece:
+                return
+            yield piece
+
+    def close(self) -> None:
+        """Lets the thread end."""
+        self._stop.set()
+
+
+class _Digests:
+    """Computes digests in a thread of its own."""
+
+    def __init__(self, with_md5: bool) -> None:
+        self._hashes = [hashlib.sha256()]
+        if with_md5:
+            self._hashes.append(hashlib.md5(usedforsecurity=False))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="digest")
+        self._pending: deque[Future[None]] = deque()
+
+    def update(self, piece: bytes) -> None:
+        self._pending.append(self._thread.submit(self._update, piece))
+        while len(self._pending) > _PIECES_AHEAD:
+            self._pending.popleft().result()
+
+    def _update(self, piece: bytes) -> None:
+        for digest in self._hashes:
+            digest.update(piece)
+
+    def hexdigests(self) -> tuple[str, str]:
+        while self._pending:
+            self._pending.popleft().result()
+        found = [digest.hexdigest() for digest in self._hashes]
+        return found[0], found[1] if len(found) > 1 else ""
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+
+class StreamReader:
+    """Reads a stream forward; what lies up to 1 MiB behind the last read can be read again.
+
+    Args:
+        pieces: the bytes, in order.
+        with_md5: whether md5 is computed, too.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], *, with_md5: bool = False) -> None:
+        self.size = ENDLESS
+        self._pieces = iter(pieces)
+        self._digests = _Digests(with_md5)
+        self._window: deque[tuple[int, bytes]] = deque()
+        self._end = 0
+        self._error: BaseException | None = None
+
     def _take(self) -> None:
         """Takes the next piece into the window.
 
@@ -84,20 +130,20 @@ class StreamReader:
             DamagedStreamError: the stream is damaged here.
             SourceReadError: the system could not read it.
         """
-        while self._error is None:
-            try:
-                piece = self._queue.get(timeout=_POLL_SECONDS)
-            except queue.Empty:  # lets signals in on Windows
-                continue
-            break
-        else:
+        if self._error is not None:
             raise self._error
-        if isinstance(piece, DamagedStreamError):
-            piece = DamagedStreamError(f"{piece}, {self._end:,} bytes of the tar in it were good")
-        if isinstance(piece, BaseException):
-            self._error = piece
-            raise piece
+        try:
+            piece = next(self._pieces, b"")
+        except DamagedStreamError as error:
+            self._error = DamagedStreamError(
+                f"{error}, {self._end:,} bytes of the tar in it were good"
+            )
+            raise self._error from None
+        except Exception as error:
+            self._error = error
+            raise
         if piece:
+            self._digests.update(piece)
             self._window.append((self._end, piece))
             self._end += len(piece)
         else:
@@ -112,6 +158,9 @@ class StreamReader:
             ValueError: the bytes have passed already.
         """
         self._reach(offset, offset + size)
+        if self._window and self._window[-1][0] <= offset:  # as nearly always
+            start, piece = self._window[-1]
+            return piece[offset - start : offset - start + size]
         parts = []
         for start, piece in self._window:
             if start < offset + size and start + len(piece) > offset:
@@ -136,11 +185,6 @@ class StreamReader:
         if window and start < window[0][0]:
             raise ValueError(f"byte {start} of a stream has passed, it is at {self._end}")
 
-    def ended(self) -> bool:
-        """Returns whether the stream ends here, having read on."""
-        self._reach(self._end, self._end + 1)
-        return self.size != ENDLESS
-
     def digests(self) -> tuple[str, str]:
         """Returns sha256 and md5 (nothing where it was not asked for) of the whole stream.
 
@@ -149,11 +193,11 @@ class StreamReader:
         """
         if self.size == ENDLESS:
             raise ValueError("the stream has not ended yet")
-        return self._sha256.hexdigest(), self._md5.hexdigest() if self._md5 else ""
+        return self._digests.hexdigests()
 
     def close(self) -> None:
-        """Lets the thread end; one that waits for a pipe ends with the process."""
-        self._stop.set()
+        """Ends the thread that computes digests."""
+        self._digests.close()
 
 
 class Stream:
@@ -178,6 +222,7 @@ class Stream:
         self.read = 0
         self._input = osal.SequentialReader(None if path == STDIN else path)
         self.head = self._input.read(self.HEAD)
+        self._ahead: _Ahead | None = None
         self.compression: Compression | None = compression_of(self.head[:LONGEST_MAGIC])
 
     def reader(self, *, with_md5: bool = False) -> StreamReader:
@@ -186,10 +231,11 @@ class Stream:
         Raises:
             UsageError: a package is missing that unpacks it.
         """
-        pieces = self._pieces()
+        pieces: Iterable[bytes] = self._pieces()
         if self.compression is not None:
             self.compression.open()  # says at once what is missing
-            pieces = unpacked(pieces, self.compression)
+            self._ahead = _Ahead(unpacked(self._pieces(), self.compression))
+            pieces = self._ahead
         return StreamReader(pieces, with_md5=with_md5)
 
     def _pieces(self) -> Iterator[bytes]:
@@ -200,5 +246,8 @@ class Stream:
             piece = self._input.read(_PIECE)
 
     def close(self) -> None:
-        """Closes the file."""
-        self._input.close()
+        """Closes the file, and ends the thread that unpacks it."""
+        if self._ahead is not None:
+            self._ahead.close()
+        else:
+            self._input.close()
