@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
-from converter import osal, pool, publish
-from converter.checksum import Checksum, check_archives
-from converter.errors import Interrupted, OutputError, StagedFilesGoneError, Terminated
-from converter.identity import Identity, identity_of
+from converter import osal, pool, preparing, publish
+from converter.errors import Interrupted, StagedFilesGoneError, Terminated
 from converter.index import Index
-from converter.indexing import make_index
-from converter.io_choice import choose
-from converter.journal import JOURNAL, Journal, load_index, save_index
-from converter.odd_images import convert_odd_images, holds_odd_images
+from converter.journal import Journal
+from converter.odd_images import convert_odd_images
 from converter.options import Options, StrPath
-from converter.outlook import foresee
-from converter.output import command_line, write_durably
-from converter.plan import ShardLimits, SplitPlan, plan_split
+from converter.outlook import plan_only
+from converter.output import write_durably
+from converter.plan import ShardLimits
 from converter.progress import Progress
 from converter.proof import begin_proof
-from converter.published import (
-    REPORT_NAME,
-    PublishedSplit,
-)
-from converter.report import Report, make_report, versions
-from converter.shards import VALIDATE_LEVELS, ShardResult
-from converter.sources.base import TAR, Part
-from converter.sources.find import Found, find_sources
-from converter.sources.stream import STDIN
-from converter.staging import Staging, staging_folder
+from converter.published import REPORT_NAME, PublishedSplit
+from converter.report import Report, make_report
+from converter.sources.find import Found
+from converter.staging import Staging
 from converter.verify import digests_of
 from converter.work import ShardJob
 from converter.workspace import Workspace
@@ -114,7 +103,7 @@ def convert(
     )
     with osal.stop_signals_raise(Interrupted, Terminated):
         try:
-            run = _plan_only if dry_run else _run
+            run = plan_only if dry_run else _run
             return run(options, progress or Progress())
         finally:
             pool.shut_down()
@@ -122,12 +111,12 @@ def convert(
 
 def _run(options: Options, progress: Progress) -> Report:
     began = time.monotonic()
-    found = _find(options, progress)
+    found = preparing.find(options, progress)
     space = Workspace(options.out, publish.dataset_version())
     with space.locked():
-        existing = _to_join(options, found, space)
-        options, found = _without(existing, options, found, space)
-        staging = _staging(options, found, space, progress)
+        existing = preparing.to_join(options, found, space)
+        options, found = preparing.without(existing, options, found, space)
+        staging = preparing.choose_staging(options, found, space, progress)
         attempt = partial(_convert, began, options, found, staging, space, existing, progress)
         try:
             report = attempt()
@@ -149,12 +138,12 @@ def _convert(
     progress: Progress,
 ) -> Report:
     staging.bring_about(space.work, progress)
-    checksums = staging.checksums + _checksums(options, found, staging, progress)
+    checksums = staging.checksums + preparing.compare_checksums(options, found, staging, progress)
     with begin_proof(found.sources, options.validate, progress, staging.checksums) as proof:
-        index = _index(options, found, staging, space, progress)
+        index = preparing.saved_index(options, found, staging, space, progress)
         journal = _open_journal(options, index, staging, space)
         index = convert_odd_images(index, space.converted)
-        plans = make_plans(index, options.limits)
+        plans = preparing.make_plans(index, options.limits)
         job = ShardJob(space.dataset, index, plans, proof.levels, options.on_corrupt)
         if existing:
             space.take_back(job.places)
@@ -176,160 +165,11 @@ def _convert(
     return report
 
 
-def _staging(options: Options, found: Found, space: Workspace, progress: Progress) -> Staging:
-    """Chooses what is read once, and says why."""
-    folder = staging_folder(options.out, space.work, options.staging)
-    begun = [bool(source.state()) for source in Staging.of(folder, found.sources).sources]
-    shards_begun = (space.work / JOURNAL).exists() and not options.restart
-    choices = choose(found.sources, options.io, begun, shards_begun)
-    for choice in choices:
-        progress.say(str(choice))
-    return Staging.of(folder, [c.source for c in choices if c.is_staged], options.restart)
-
-
-def _to_join(options: Options, found: Found, space: Workspace) -> dict[str, PublishedSplit]:
-    """Returns the splits that are there already and stay."""
-    if not options.restart:
-        return space.published()
-    space.require_kept(found.splits)
-    return {}
-
-
-def _without(
-    existing: Mapping[str, PublishedSplit], options: Options, found: Found, space: Workspace
-) -> tuple[Options, Found]:
-    """Returns options and sources without the splits that the dataset has already."""
-    if not existing:
-        return options, found
-    wanted = tuple(split for split in found.splits if split not in existing)
-    if not wanted or any(split in existing for split in options.splits or ()):
-        space.refuse_existing()
-    left = tuple(
-        source
-        for source in found.sources
-        if not (source.certain and set(source.splits).issubset(existing))
-    )
-    return replace(options, splits=wanted), replace(found, sources=left)
-
-
-def _plan_only(options: Options, progress: Progress) -> Report:
-    found = _find(options, progress)
-    space = Workspace(options.out, publish.dataset_version())
-    existing, refusal = {}, ""
-    try:
-        existing = _to_join(options, found, space)
-        options, found = _without(existing, options, found, space)
-    except OutputError as error:
-        existing, refusal = {}, str(error)
-    staging = Staging(space.staging)
-    index = _scan(options, found, staging, progress)
-    plans = make_plans(index, options.limits)
-    level = options.validate if options.validate in VALIDATE_LEVELS else VALIDATE_LEVELS[0]
-    job = ShardJob(
-        space.dataset, index, plans, dict.fromkeys(index.splits, level), options.on_corrupt
-    )
-    shards = {plan.split: [_planned(plan, n) for n in range(plan.shards)] for plan in plans}
-    checksums = _checksums(options, found, staging, progress)
-    report = make_report(space, options, index, shards, [], checksums)
-    about = holds_odd_images(index)
-    identity = _identity(options, index, staging)
-    outlook = foresee(space, job, identity, index, options.restart, existing, refusal, about)
-    return report.foreseen(outlook, about)
-
-
-def _find(options: Options, progress: Progress) -> Found:
-    found = find_sources(options.source, options.out, options.splits, options.named)
-    for source in found.sources:
-        progress.say(f"{', '.join(source.splits):<11} {source.part.path} ({source.layout})")
-    progress.say(f"{'output':<11} {options.out}")
-    return found
-
-
-def _checksums(
-    options: Options, found: Found, staging: Staging, progress: Progress
-) -> tuple[Checksum, ...]:
-    if not options.checksum:
-        return ()
-    parts = _parts(found, staging)
-    archives = [part.path for part in parts if part.kind == TAR]
-    if len(archives) < len(parts):
-        progress.say("checksum: only tars are compared, since official digests are of tars")
-    return check_archives(archives, options.workers, progress)
-
-
-def _parts(found: Found, staging: Staging) -> list[Part]:
-    """Returns what is read in place."""
-    staged = {source.path for source in staging.sources}
-    return [part for part in found.parts if part.path not in staged]
-
-
-def _index(
-    options: Options, found: Found, staging: Staging, space: Workspace, progress: Progress
-) -> Index:
-    request = {
-        "sources": [[part.path, part.kind] for part in found.parts],
-        "staged": staging.tokens(),
-        "splits": options.splits and list(options.splits),
-        "allow_incomplete": options.allow_incomplete,
-    }
-    index = load_index(space.work, request)
-    if index is None:
-        index = _scan(options, found, staging, progress)
-        save_index(space.work, index, request)
-    return index
-
-
-def _scan(options: Options, found: Found, staging: Staging, progress: Progress) -> Index:
-    index = make_index(
-        _parts(found, staging),
-        options.splits,
-        options.expected_splits,
-        options.workers,
-        progress,
-        staging.scanned(),
-    )
-    places = [source.part.path for source in found.sources]
-    named = [word for path in options.source or places for word in ("--source", path)]
-    chosen = ("--splits", ",".join(options.splits)) if options.splits else ()
-    list_all = "" if STDIN in places else command_line("inspect", *named, *chosen)
-    index.refuse_unless_sound(options.allow_incomplete, list_all)
-    return index
-
-
-def _identity(options: Options, index: Index, staging: Staging) -> Identity:
-    staged = staging.identity() if staging.sources else None
-    return identity_of(index, options.limits, versions(), staged)
-
-
 def _open_journal(options: Options, index: Index, staging: Staging, space: Workspace) -> Journal:
-    identity = _identity(options, index, staging)
+    identity = preparing.identity(options, index, staging)
     journal = Journal(space.work)
     if options.restart and not journal.continues_restart(identity):
         space.discard_shards()
         journal = Journal(space.work)
     journal.require_identity(identity, index.files, options.restart)
     return journal
-
-
-def make_plans(index: Index, limits: ShardLimits) -> tuple[SplitPlan, ...]:
-    """Plans every split of an index."""
-    return tuple(
-        plan_split(
-            split, index.names(split), rows["size"].astype("i8"), rows["label"].astype("i8"), limits
-        )
-        for split, rows in index.splits.items()
-    )
-
-
-def _planned(plan: SplitPlan, shard: int) -> ShardResult:
-    return ShardResult(
-        name=plan.filename(shard),
-        split=plan.split,
-        written=False,
-        records=len(plan.rows(shard)),
-        num_bytes=plan.num_bytes[shard],
-        size=plan.file_size(shard),
-        sha256="",
-        validate="",
-        on_corrupt="",
-    )

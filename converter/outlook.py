@@ -4,21 +4,72 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Iterator
-from typing import Final
 
+from converter import preparing, publish
 from converter.errors import OutputError, printable
 from converter.identity import Identity
 from converter.index import Index
 from converter.journal import JOURNAL, Journal, lock_holder
+from converter.odd_images import holds_odd_images
+from converter.options import Options
 from converter.output import space_refusal
+from converter.plan import SplitPlan
+from converter.progress import Progress
+from converter.publish import METADATA_BYTES
+from converter.published import PublishedSplit
+from converter.report import Report, make_report
+from converter.shards import VALIDATE_LEVELS, ShardResult
+from converter.staging import Staging
 from converter.work import ShardJob, kept_shards
 from converter.workspace import Workspace
 
-METADATA_BYTES: Final = 1 << 20
-"""Room for everything beside the shards."""
+
+def plan_only(options: Options, progress: Progress) -> Report:
+    """Indexes and plans, and says what a run would find at its output.
+
+    Raises:
+        SourceError: something speaks against a conversion.
+    """
+    found = preparing.find(options, progress)
+    space = Workspace(options.out, publish.dataset_version())
+    existing: dict[str, PublishedSplit] = {}
+    refusal = ""
+    try:
+        existing = preparing.to_join(options, found, space)
+        options, found = preparing.without(existing, options, found, space)
+    except OutputError as error:
+        existing, refusal = {}, str(error)
+    staging = Staging(space.staging)
+    index = preparing.scan(options, found, staging, progress)
+    plans = preparing.make_plans(index, options.limits)
+    level = options.validate if options.validate in VALIDATE_LEVELS else VALIDATE_LEVELS[0]
+    job = ShardJob(
+        space.dataset, index, plans, dict.fromkeys(index.splits, level), options.on_corrupt
+    )
+    shards = {plan.split: [_planned(plan, n) for n in range(plan.shards)] for plan in plans}
+    checksums = preparing.compare_checksums(options, found, staging, progress)
+    report = make_report(space, options, index, shards, [], checksums)
+    about = holds_odd_images(index)
+    identity = preparing.identity(options, index, staging)
+    outlook = _foresee(space, job, identity, index, options.restart, existing, refusal, about)
+    return report.foreseen(outlook, about)
 
 
-def foresee(
+def _planned(plan: SplitPlan, shard: int) -> ShardResult:
+    return ShardResult(
+        name=plan.filename(shard),
+        split=plan.split,
+        written=False,
+        records=len(plan.rows(shard)),
+        num_bytes=plan.num_bytes[shard],
+        size=plan.file_size(shard),
+        sha256="",
+        validate="",
+        on_corrupt="",
+    )
+
+
+def _foresee(
     space: Workspace,
     job: ShardJob,
     identity: Identity,

@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from converter.imagenet import DATASET, SPLITS
 from converter.output import output_errors, write_durably
@@ -18,6 +18,9 @@ from converter.work import file_sha256
 
 if TYPE_CHECKING:
     from converter.plan import SplitPlan
+
+METADATA_BYTES: Final = 1 << 20
+"""Room for everything beside the shards."""
 
 
 def make_builder() -> Any:

@@ -11,10 +11,10 @@ from converter import pool
 from converter.errors import ConversionError, CorruptImagesError, Interrupted
 from converter.journal import Journal, run_entry, stop_entry
 from converter.options import Options
-from converter.outlook import METADATA_BYTES
 from converter.output import require_space
 from converter.progress import Progress
 from converter.proof import Proof
+from converter.publish import METADATA_BYTES
 from converter.staging import Staging
 from converter.work import ShardJob, kept_shards, reusable_shards, write_shards
 

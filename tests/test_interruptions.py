@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from converter import convert, outlook, pool
+from converter import convert, pool, publish
 from converter.demo import DemoSize, make_archives
 from converter.errors import (
     Interrupted,
@@ -152,7 +152,7 @@ def test_only_what_is_still_to_be_written_needs_space(
     )
     done = sum(path.stat().st_size for path in Workspace(halfway, "5.1.0").dataset.iterdir())
     assert 0 < done < whole
-    margin = outlook.METADATA_BYTES
+    margin = publish.METADATA_BYTES
     usage = shutil.disk_usage(halfway)
     free = whole - done + margin - 1
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=free))
@@ -173,7 +173,7 @@ def test_another_version_is_named(
     archives: Path, halfway: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     now = {**versions(), package: "99.0"}
-    monkeypatch.setattr("converter.conversion.versions", lambda: now)
+    monkeypatch.setattr("converter.preparing.versions", lambda: now)
     with pytest.raises(ResumeError, match=r"another version .*99\.0.* --restart"):
         run(archives, halfway)
 
