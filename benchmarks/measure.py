@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-_MEMORY_EVERY_SECONDS = 0.1
-_FOLDER_EVERY_SECONDS = 0.5
+_MEMORY_EVERY_SECONDS = 1.0  # counting shared pages takes time from what is measured
+_FOLDER_EVERY_SECONDS = 2.0
 
 
 @dataclass(frozen=True)

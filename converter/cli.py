@@ -327,7 +327,7 @@ def _carry_out(
         try:
             progress = stack.enter_context(open_progress(quiet, log_file))
             result = str(run(progress))
-        except ConversionError as error:
+        except (ConversionError, Interrupted) as error:
             if verbose:
                 traceback.print_exc()
             progress.fail(str(error))

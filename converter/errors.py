@@ -76,8 +76,12 @@ class VerificationError(ConversionError):
     exit_code = 3
 
 
-class Interrupted(ConversionError):
-    """Ctrl-C; finished shards are kept and the same command continues."""
+class Interrupted(BaseException):
+    """Ctrl-C; finished shards are kept and the same command continues.
+
+    Like `KeyboardInterrupt` it is no `Exception`: libraries swallow those, some while they are
+    imported.
+    """
 
     exit_code = 130
 

@@ -107,11 +107,8 @@ class RandomReader:
     def will_need(self, offset: int, size: int) -> None:
         """Hints that these bytes are read soon; does nothing where there is no such hint."""
         if hasattr(os, "posix_fadvise"):
-            try:
+            with contextlib.suppress(OSError):  # what is wrong is for the read to say
                 os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_WILLNEED)
-            except OSError as error:  # pipes and some network mounts
-                if error.errno not in (errno.EINVAL, errno.ESPIPE, errno.ENOSYS):
-                    raise
 
     def forget(self, offset: int, size: int) -> None:
         """Asks the system to drop these bytes from its memory, so that a measurement is one."""

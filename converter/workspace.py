@@ -156,9 +156,9 @@ class Workspace:
         """Finishes what a crash during the final renames left half done."""
         with output_errors(self.final):
             if os.path.lexists(self.replaced):
-                if self.final.exists():
+                if os.path.lexists(self.final):
                     _remove(self.replaced)
-                elif not self.dataset.exists():
+                else:
                     osal.replace(self.replaced, self.final)
             if self.work.exists() and self.final.exists():
                 if not self.dataset.exists():

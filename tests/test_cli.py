@@ -192,6 +192,34 @@ def test_every_command_ends_when_it_is_interrupted(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_library_that_swallows_exceptions_swallows_no_interruption(
+    archives: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'tensorflow_datasets' and 'loky' not in ' '.join(sys.orig_argv):\n"
+        "            try:\n"
+        f"                os.kill(os.getpid(), {number:d})\n"
+        "            except Exception:\n"
+        "                pass\n"
+        "sys.meta_path.insert(0, Finder())\n",
+        encoding="ascii",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "converter", "--source", str(archives), "--out", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), os.getcwd()))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 128 + number
+    assert "Traceback" not in done.stderr
+
+
 def test_verbose_shows_a_traceback_and_keeps_the_exit_code(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "converter", "verify", str(tmp_path), "--verbose"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

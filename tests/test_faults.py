@@ -49,7 +49,7 @@ def test_every_error_survives_the_way_out_of_a_worker() -> None:
     assert codes["SourceReadError"] == codes["VerificationError"] == 3
     assert codes["NoSpaceError"] == codes["LockedError"] == 4
     assert codes["CorruptImagesError"] == 5
-    assert (codes["Interrupted"], codes["Terminated"]) == (130, 143)
+    assert (errors.Interrupted.exit_code, errors.Terminated.exit_code) == (130, 143)
 
 
 def test_messages_show_any_name_on_any_console() -> None:

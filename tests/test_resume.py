@@ -47,7 +47,7 @@ with stop_signals_raise(Interrupted, Terminated):
     try:
         convert(sys.argv[1], sys.argv[2], workers=int(sys.argv[3]), allow_incomplete=True,
                 shard_limits=ShardLimits(3000, 6000))
-    except ConversionError as error:
+    except (ConversionError, Interrupted) as error:
         print(error, file=sys.stderr)
         os._exit(error.exit_code)
 """

@@ -123,7 +123,7 @@ def survey(folder: Path) -> Survey:
                 kind = "others"
         elif is_class_tar(name):
             kind = "class_tars"
-        elif name.lower().endswith(ARCHIVE_SUFFIXES):
+        elif name.lower().endswith(ARCHIVE_SUFFIXES) and _is_file(entry):
             kind = "archives"
         else:
             kind = "images" if parse_image_name(name) else "others"
@@ -156,6 +156,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # a link to itself
+        return False
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
         return False
 
 
