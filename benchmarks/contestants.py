@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from converter.indexing import make_index
 from converter.progress import Progress
 from converter.published import REPORT_NAME
 from converter.sources.find import find_sources
+from converter.work import file_sha256
 
 HERE = Path(__file__).parent
 TFDS, DECODE_LIMIT, COPY_LIMIT = "TFDS", "decode limit", "copy limit"
@@ -80,19 +80,11 @@ def make_material(folder: Path, size: DemoSize) -> Material:
         sizes=rows["size"],
     )
     archives = {"train": made.train, "validation": made.validation}
-    sums = {split: _sha256(path) for split, path in archives.items()}
+    sums = {split: file_sha256(path) for split, path in archives.items()}
     digests.write_text(json.dumps(sums), encoding="ascii")
     return Material(
         folder / "archives", tuple(archives.values()), made.images, made.bytes, places, digests
     )
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def contestants(material: Material, workers: Sequence[int]) -> list[Contestant]:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,9 +106,9 @@ class _Watch:
         for thread in self._threads:
             thread.join()
 
-    def _sample(self, look: object, pause: float) -> None:
+    def _sample(self, look: Callable[[], None], pause: float) -> None:
         while not self._stopped.is_set():
-            look()  # type: ignore[operator]
+            look()
             self._stopped.wait(pause)
 
     def _look_at_processes(self) -> None:

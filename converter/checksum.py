@@ -6,15 +6,12 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from converter import pool
 from converter.errors import printable
 from converter.imagenet import OFFICIAL_ARCHIVES
 from converter.osal import RandomReader
 from converter.progress import Progress
-
-_CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -72,8 +69,7 @@ def check_archives(
 def _digest(path: str) -> tuple[str, str, str]:
     sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     with RandomReader(path) as reader:
-        for offset in range(0, reader.size, _CHUNK):
-            data = reader.read_at(offset, _CHUNK)
+        for data in reader.pieces():
             sha256.update(data)
             md5.update(data)
     return path, sha256.hexdigest(), md5.hexdigest()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,7 +158,7 @@ def _without_duplicates(
 ) -> Rows:
     same = (rows["label"][1:] == rows["label"][:-1]) & (rows["number"][1:] == rows["number"][:-1])
     doubled = np.flatnonzero(same) + 1
-    with ImageReader(files) as reader:
+    with closing(ImageReader(files)) as reader:
         for count, position in enumerate(doubled.tolist()):
             pair = rows[position - 1], rows[position]
             name = image_name(split, int(pair[1]["label"]), int(pair[1]["number"]))

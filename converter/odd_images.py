@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -42,7 +43,7 @@ class _OddImage:
 
 def holds_odd_images(index: Index) -> bool:
     """Returns whether there are images whose length changes by their conversion."""
-    return "train" in index.splits and bool(_odd_images(index))
+    return bool(_odd_images(index))
 
 
 def convert_odd_images(index: Index, folder: Path) -> Index:
@@ -59,9 +60,9 @@ def convert_odd_images(index: Index, folder: Path) -> Index:
         StagedFilesGoneError: one is not staged any more and was not converted before.
         OutputError: a converted image cannot be written.
     """
-    if not holds_odd_images(index):
-        return index
     odd = _odd_images(index)
+    if not odd:
+        return index
     kept = {image.name: _kept(image, folder) for image in odd if _is_gone(image)}
     (new,) = pool.run(_convert_all, [[image for image in odd if image.name not in kept]], 1)
     pool.shut_down()
@@ -93,8 +94,10 @@ def _kept(image: _OddImage, folder: Path) -> bytes:
 
 
 def _odd_images(index: Index) -> list[_OddImage]:
+    found: list[_OddImage] = []
+    if "train" not in index.splits:
+        return found
     rows = index.splits["train"]
-    found = []
     for name in sorted(_CONVERSIONS):
         image = parse_image_name(name)
         assert image is not None
@@ -117,7 +120,7 @@ def _convert_all(odd: list[_OddImage]) -> list[bytes]:
     with quiet_tensorflow():
         for image in odd:
             try:
-                with ImageReader([image.file]) as reader:
+                with closing(ImageReader([image.file])) as reader:
                     data = reader.read(0, image.name, image.offset, image.size)
                 results.append(_CONVERSIONS[image.name](data))
             except (CorruptImage, DamagedImageError):

@@ -21,10 +21,13 @@ from types import FrameType, TracebackType
 from converter.errors import SourceReadError, printable
 
 _WINDOWS = sys.platform == "win32"
+_PLAIN = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+"""Every byte as it is, and not for programs that are started."""
 _READ_ATTEMPTS = 4
 _READ_PAUSE_SECONDS = 0.25
 _PARENT_CHECK_SECONDS = 0.2
 _PIPE_BYTES = 1 << 20
+_PIECE_BYTES = 4 << 20
 _PARTS = 1024
 """Pieces that POSIX systems take in one write."""
 SYS = "/sys"
@@ -43,9 +46,8 @@ class RandomReader:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
         try:
-            self._fd = os.open(self.path, flags)
+            self._fd = os.open(self.path, os.O_RDONLY | _PLAIN)
             status = os.fstat(self._fd)
             self.size, self.mtime_ns = status.st_size, status.st_mtime_ns
         except OSError as error:
@@ -101,6 +103,15 @@ class RandomReader:
                 os.lseek(self._fd, offset, os.SEEK_SET)
                 return os.read(self._fd, size)
 
+    def pieces(self) -> Iterator[bytes]:
+        """Yields the whole file in order, some MiB at a time.
+
+        Raises:
+            SourceReadError: the system kept failing.
+        """
+        for offset in range(0, self.size, _PIECE_BYTES):
+            yield self.read_at(offset, _PIECE_BYTES)
+
     def skip_to(self, offset: int) -> None:
         """Does nothing: every read says where it begins."""
 
@@ -146,10 +157,9 @@ class SequentialReader:
 
     def __init__(self, path: str | None) -> None:
         self.path = "standard input" if path is None else path
-        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
         self._at, self._buffer = 0, bytearray()
         try:
-            fd = os.dup(_stdin()) if path is None else os.open(path, flags)
+            fd = os.dup(_stdin()) if path is None else os.open(path, os.O_RDONLY | _PLAIN)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise SourceReadError(f"cannot open {printable(self.path)}: {why}") from error
@@ -205,9 +215,7 @@ def append(path: str | os.PathLike[str], parts: list[bytes]) -> None:
     Raises:
         OSError: it cannot be written; how much of it was, is not known.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-    fd = os.open(path, flags, 0o666)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _PLAIN, 0o666)
     try:
         length = sum(map(len, parts))
         done = os.writev(fd, parts) if hasattr(os, "writev") and len(parts) <= _PARTS else 0

@@ -12,7 +12,7 @@ from converter.index import Index
 from converter.journal import JOURNAL, Journal, lock_holder
 from converter.odd_images import holds_odd_images
 from converter.options import Options
-from converter.output import space_refusal
+from converter.output import nearest_existing, space_refusal
 from converter.plan import SplitPlan
 from converter.progress import Progress
 from converter.publish import METADATA_BYTES
@@ -124,7 +124,7 @@ def _unfinished(
 
 def _space(space: Workspace, job: ShardJob, kept: Collection[str], about: bool) -> Iterator[str]:
     needed = METADATA_BYTES + sum(job.file_size(name) for name in job.places if name not in kept)
-    place = next(place for place in (space.work, *space.work.parents) if place.exists())
+    place = nearest_existing(space.work)
     if refusal := space_refusal(place, needed):
         yield f"A run would be refused: {refusal}"
     else:

@@ -105,6 +105,11 @@ def make_folder(path: Path) -> None:
             osal.fsync_folder(place.parent)
 
 
+def nearest_existing(path: Path) -> Path:
+    """Returns a folder, or the nearest one above it that exists."""
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
 def space_refusal(folder: Path, needed: int, remedy: str = "choose another --out") -> str:
     """Returns what speaks against writing so much, nothing where there is room.
 

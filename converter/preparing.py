@@ -67,7 +67,9 @@ def without(
 
 def choose_staging(options: Options, found: Found, space: Workspace, progress: Progress) -> Staging:
     """Chooses what is read once, and says why."""
-    folder = staging_folder(options.out, space.work, options.staging)
+    folder = space.staging
+    if options.staging is not None:
+        folder = staging_folder(options.out, options.staging)
     begun = [bool(source.state()) for source in Staging.of(folder, found.sources).sources]
     shards_begun = (space.work / JOURNAL).exists() and not options.restart
     choices = choose(found.sources, options.io, begun, shards_begun)

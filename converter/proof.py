@@ -25,7 +25,6 @@ from converter.sources.base import TAR, Recognised
 DIGEST: Final = "digest"
 _FALLBACK: Final = "decode"
 _TRUSTED: Final = "off"
-_CHUNK: Final = 4 << 20
 
 
 @dataclass
@@ -142,8 +141,8 @@ def _sha256(path: str, stop: threading.Event) -> str:
     """Returns the digest; hashing and reading leave the interpreter to the other threads."""
     digest = hashlib.sha256()
     with RandomReader(path) as reader:
-        for offset in range(0, reader.size, _CHUNK):
+        for piece in reader.pieces():
             if stop.is_set():
                 break
-            digest.update(reader.read_at(offset, _CHUNK))
+            digest.update(piece)
     return digest.hexdigest()

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Final
 
 from converter.sources.base import STAGED, SourceFile
@@ -117,14 +116,3 @@ class ReadAhead:
             self._threads.shutdown(wait=True, cancel_futures=True)
         for reader in (self._reader, *self._readers):
             reader.close()
-
-    def __enter__(self) -> ReadAhead:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from converter import osal
@@ -129,7 +128,7 @@ def write_shard(task: ShardTask) -> ShardResult:
     """
     target = Path(task.folder, task.name)
     temporary = Path(task.folder, task.name + TEMPORARY_SUFFIX)
-    with _Writer(task) as writer, output_errors(target):
+    with contextlib.closing(_Writer(task)) as writer, output_errors(target):
         try:
             result = writer.write(temporary)
             if result.written:
@@ -242,13 +241,5 @@ class _Writer:
         wnid = wnids()[label] if label >= 0 else ""
         notes.append(ImageNote(self._task.split, name, wnid, reason, path, place))
 
-    def __enter__(self) -> _Writer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._images.close()

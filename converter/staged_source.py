@@ -71,6 +71,12 @@ class StagedSource:
         """Length of the file in bytes, 0 where it is not known."""
         return os.path.getsize(self.path) if self.is_file else 0
 
+    @property
+    def bytes_to_stage(self) -> int:
+        """What an earlier pass has not made durable; 0 where the length is not known."""
+        durable: dict[str, int] = self.state().get("durable", {})
+        return max(0, self.size - sum(durable.values()))
+
     def state(self) -> dict[str, Any]:
         """Returns how far earlier passes have come over the source as it is now."""
         try:

@@ -16,7 +16,7 @@ import numpy as np
 from converter import osal
 from converter.checksum import Checksum
 from converter.errors import StagedFilesGoneError, printable
-from converter.output import require_space
+from converter.output import nearest_existing, require_space
 from converter.progress import Progress
 from converter.scan import Scan
 from converter.shards import ShardResult
@@ -52,10 +52,6 @@ class Staging:
         staged = [StagedSource(source, folder / folder_name(source)) for source in sources]
         return cls(folder, tuple(staged), restart)
 
-    def holds(self, source: Recognised) -> bool:
-        """Returns whether a source is staged."""
-        return any(staged.source == source for staged in self.sources)
-
     def bring_about(self, out: Path, progress: Progress) -> None:
         """Makes the passes that have not been made.
 
@@ -82,13 +78,10 @@ class Staging:
     def _require_space(
         self, missing: Sequence[StagedSource], out: Path, progress: Progress
     ) -> None:
-        needed = 0
-        for staged in missing:
-            there = sum(staged.state().get("durable", {}).values())
-            needed += max(0, staged.size - there)
         if not missing:
             return
-        place = next(place for place in (self.folder, *self.folder.parents) if place.exists())
+        needed = sum(staged.bytes_to_stage for staged in missing)
+        place = nearest_existing(self.folder)
         require_space(place, needed, "choose another --staging or --out")
         if not osal.same_device(place, out):
             require_space(out, needed)
@@ -196,16 +189,13 @@ def folder_name(source: Recognised) -> str:
     return hashlib.sha256(os.fsencode(source.part.path)).hexdigest()[:16]
 
 
-def staging_folder(out: Path, work: Path, chosen: Path | None) -> Path:
-    """Returns where a conversion stages: in its work folder, or below a chosen one.
+def staging_folder(out: Path, chosen: Path) -> Path:
+    """Returns where a conversion stages below a chosen folder.
 
     Args:
         out: the data_dir, which has a folder of its own there.
-        work: the work folder.
         chosen: what `--staging` says.
     """
-    if chosen is None:
-        return work / "staging"
     return chosen / f"imagenet-convert-{hashlib.sha256(os.fsencode(out)).hexdigest()[:16]}"
 
 

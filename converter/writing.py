@@ -61,10 +61,9 @@ def written(
         seconds = _write(job, journal, reused, options.workers, staging, progress)
         if not proof.settle(progress):
             job = replace(job, levels=proof.levels)
-            reused = [name for name in kept_shards(job, journal) if name in reused]
-            seconds += _write(
-                job, journal, kept_shards(job, journal), options.workers, staging, progress
-            )
+            kept = kept_shards(job, journal)
+            reused = [name for name in kept if name in reused]
+            seconds += _write(job, journal, kept, options.workers, staging, progress)
         _refuse_corrupt(job, journal)
         pool.shut_down()
         yield Written(tuple(reused), seconds)

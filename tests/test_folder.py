@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,7 @@ def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
     write(tmp_path / "n", [(train_name(CLASSES[0], n), image) for n, image in enumerate(data)])
     files.append(SourceFile(str(tmp_path / "n"), 0, 0, FOLDER))
     before = len(os.listdir("/proc/self/fd"))
-    with ImageReader(files) as reader:
+    with closing(ImageReader(files)) as reader:
         for number in range(100):
             reader.will_need(number, "", 0, 5)
             assert reader.read(number, "", 0, len(data[number])) == data[number]
@@ -195,7 +196,7 @@ def test_a_rewritten_image_is_noticed_when_it_is_read(tmp_path: Path) -> None:
     name = train_name(CLASSES[0], 1)
     path = write(tmp_path, [(name, b"before")]) / name
     changed = path.stat().st_mtime_ns
-    with ImageReader([SourceFile(str(tmp_path), 0, 0, FOLDER)]) as reader:
+    with closing(ImageReader([SourceFile(str(tmp_path), 0, 0, FOLDER)])) as reader:
         assert reader.read(0, name, changed, 6) == b"before"
         os.utime(path, ns=(0, changed + 1))
         with pytest.raises(SourceChangedError, match="changed while it was converted"):

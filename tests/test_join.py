@@ -16,6 +16,9 @@ from converter.plan import ShardLimits
 from converter.published import read_info
 from converter.verify import verify
 from tests.test_parity import prepare_with_tfds
+from tests.world import in_this_process
+
+__all__ = ["in_this_process"]  # fixtures
 
 SIZE = DemoSize(
     images_per_class=2, validation=20, test=6, classes=8, width=32, height=24, mean_bytes=1000
@@ -25,11 +28,6 @@ LIMITS = ShardLimits(min_bytes=3000, max_bytes=6000)
 
 class Crash(BaseException):
     """The power is gone."""
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
 
 
 @pytest.fixture(scope="module")

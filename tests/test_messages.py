@@ -22,12 +22,9 @@ from converter.output import command_line, output_errors
 from converter.progress import PlainProgress
 from converter.scan import ROW
 from tests.tarmaker import nested, tar
-from tests.world import INCOMPLETE, TRAIN, VAL, World
+from tests.world import INCOMPLETE, TRAIN, VAL, World, in_this_process
 
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+__all__ = ["in_this_process"]  # fixtures
 
 
 @pytest.fixture

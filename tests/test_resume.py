@@ -400,6 +400,25 @@ def test_a_task_never_chooses_the_exit_code(tmp_path: Path) -> None:
     pool.shut_down()
 
 
+def run_with_workers_that(
+    archives: Path, folder: Path, fault: str, timeout: float
+) -> tuple[int, str]:
+    """Converts with workers that run some indented lines first; returns exit code and stderr."""
+    (folder / "sitecustomize.py").write_text(
+        f"import os, sys\nif any('loky' in word for word in sys.orig_argv):\n{fault}",
+        encoding="ascii",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(archives), str(folder / "out"), "2"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(CHECKOUT)))},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
 @pytest.mark.parametrize("death", ["os._exit(1)", "os.abort()"])
 def test_an_image_that_kills_its_decoder_is_found(
     archives: Path, tmp_path: Path, death: str
@@ -407,9 +426,9 @@ def test_an_image_that_kills_its_decoder_is_found(
     victim = b"ILSVRC2012_val_00000017"
     data = (archives / "ILSVRC2012_img_val.tar").read_bytes()
     at = data.index(victim) + 512
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        "if any('loky' in word for word in sys.orig_argv):\n"
+    code, said = run_with_workers_that(
+        archives,
+        tmp_path,
         "    import converter.images as images\n"
         "    real = images.validate\n"
         "    def validate(data, level):\n"
@@ -417,16 +436,9 @@ def test_an_image_that_kills_its_decoder_is_found(
         f"            {death}\n"
         "        return real(data, level)\n"
         "    images.validate = validate\n",
-        encoding="ascii",
+        timeout=120,
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(archives), str(tmp_path / "out"), "2"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(CHECKOUT)))},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 5, said
+    assert code == 5, said
     assert "ILSVRC2012_val_00000017.JPEG" in said
     assert "the process that decodes it dies" in said
     assert "corrupt images: 1" in said
@@ -435,25 +447,18 @@ def test_an_image_that_kills_its_decoder_is_found(
 def test_a_worker_that_dies_behind_its_last_image_accuses_none(
     archives: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        "if any('loky' in word for word in sys.orig_argv):\n"
+    code, said = run_with_workers_that(
+        archives,
+        tmp_path,
         "    real = os.fsync\n"
         "    def fsync(fd):\n"
         "        if 'validation' in os.readlink(f'/proc/self/fd/{fd}'):\n"
         "            os._exit(1)\n"
         "        real(fd)\n"
         "    os.fsync = fsync\n",
-        encoding="ascii",
+        timeout=200,
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(archives), str(tmp_path / "out"), "2"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(CHECKOUT)))},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    _, said = process.communicate(timeout=200)
-    assert process.returncode == 1, said
+    assert code == 1, said
     assert "die before they convert an image" in said
     assert "corrupt" not in said
 

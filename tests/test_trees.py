@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ def test_a_random_tree(tmp_path: Path, seed: int) -> None:
 def paths_read(index: Index) -> set[str]:
     """Reads every image of the index; its name, its label and its bytes have to agree."""
     paths = set()
-    with ImageReader(index.files) as reader:
+    with closing(ImageReader(index.files)) as reader:
         for split, rows in index.splits.items():
             for label, number, file, offset, size in rows.tolist():
                 name = image_name(split, label, number)

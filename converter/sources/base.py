@@ -83,6 +83,11 @@ class Part:
         """How messages name it: `path` or `path!container`."""
         return f"{self.path}!{self.container}" if self.container else self.path
 
+    def member(self, name: str, offset: int, size: int) -> Part:
+        """Returns the tar that is a member of this one."""
+        container = f"{self.container}!{name}" if self.container else name
+        return Part(self.path, container, offset, offset + size, self.kind)
+
 
 @dataclass(frozen=True, slots=True)
 class Damage:

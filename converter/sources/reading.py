@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final
 
 from converter.errors import SourceChangedError, SourceReadError, printable
@@ -154,17 +153,6 @@ class ImageReader:
         """Closes all files."""
         while self._open:
             self._open.popitem()[1].close()
-
-    def __enter__(self) -> ImageReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _gone(path: str, why: str | None) -> SourceReadError:

@@ -142,9 +142,7 @@ class PassingTar:
         return self._sink.add(canonical, data, offset)
 
     def inside(self, name: str, offset: int, size: int) -> Part | str:
-        around = self._part.container
-        container = f"{around}!{name}" if around else name
-        return Part(self._part.path, container, offset, offset + size, STREAM)
+        return self._part.member(name, offset, size)
 
     def close(self) -> None:
         """Whoever opened the stream closes it."""

@@ -76,9 +76,7 @@ class OpenTar(OpenPart):
         return self._file, offset
 
     def inside(self, name: str, offset: int, size: int) -> Part | str:
-        around = self._part.container
-        container = f"{around}!{name}" if around else name
-        return Part(self._part.path, container, offset, offset + size)
+        return self._part.member(name, offset, size)
 
     def close(self) -> None:
         self._reader.close()
