@@ -142,7 +142,7 @@ def _convert(
     with begin_proof(found.sources, options.validate, progress, staging.checksums) as proof:
         index = preparing.saved_index(options, found, staging, space, progress)
         journal = _open_journal(options, index, staging, space)
-        index = convert_odd_images(index, space.converted)
+        index = convert_odd_images(index, space.converted, options.workers)
         plans = preparing.make_plans(index, options.limits)
         job = ShardJob(space.dataset, index, plans, proof.levels, options.on_corrupt)
         if existing:

@@ -1,8 +1,8 @@
-"""Judges images as TensorFlow does when the dataset is read, and converts the odd ones.
+"""Judges images as TensorFlow does when the dataset is read.
 
 The judge is `tf.image.decode_image(data, channels=3)`, which TFDS's Image feature calls. For JPEG
 and BMP the verdict here is the same; for PNG, GIF and WebP it is Pillow's, under TensorFlow's
-conditions on the format. TensorFlow itself is imported by the conversions alone.
+conditions on the format.
 """
 
 from __future__ import annotations
@@ -105,34 +105,6 @@ def validate(data: bytes, level: str) -> ImageFacts:
     if not data:
         raise CorruptImage("the image is empty")
     raise CorruptImage(f"no format that TensorFlow reads: the data begins with {data[:8].hex(' ')}")
-
-
-def cmyk_to_rgb(data: bytes) -> bytes:
-    """Returns a CMYK JPEG as the RGB JPEG that TFDS makes of it.
-
-    Raises:
-        CorruptImage: TensorFlow cannot decode it.
-    """
-    return _converted("jpeg_cmyk_to_rgb", data)
-
-
-def png_to_jpeg(data: bytes) -> bytes:
-    """Returns a PNG as the RGB JPEG that TFDS makes of it.
-
-    Raises:
-        CorruptImage: TensorFlow cannot decode it.
-    """
-    return _converted("png_to_jpeg", data)
-
-
-def _converted(name: str, data: bytes) -> bytes:
-    import tensorflow as tf  # seconds and hundreds of megabytes, which workers do without
-    import tensorflow_datasets as tfds
-
-    try:
-        return bytes(getattr(tfds.core.utils, name)(data))
-    except tf.errors.OpError as error:
-        raise CorruptImage("TensorFlow cannot decode the image, so not convert it") from error
 
 
 class _Header(NamedTuple):

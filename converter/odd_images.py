@@ -1,13 +1,13 @@
 """Converts the train images that TFDS re-encodes, before planning, so that sizes are known.
 
-TensorFlow is needed for this alone. It runs in one process that ends before the shards begin,
-and each converted image becomes a file of its own that the index then points at.
+Each converted image becomes a file of its own that the index then points at. Where TensorFlow is
+needed, it runs in one process that ends before the shards begin.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +18,18 @@ import numpy as np
 from converter import pool
 from converter.errors import DamagedImageError, StagedFilesGoneError
 from converter.imagenet import CMYK_IMAGES, PNG_IMAGES, label_of_wnid, parse_image_name
-from converter.images import CorruptImage, cmyk_to_rgb, png_to_jpeg
+from converter.images import CorruptImage
 from converter.index import Index
 from converter.output import make_folder, write_durably
 from converter.quiet import quiet_tensorflow
+from converter.reencode import CMYK_TO_RGB, PNG_TO_JPEG, by_pillow, by_tensorflow
 from converter.scan import Rows
 from converter.sources.base import STAGED, SourceFile
 from converter.sources.reading import ImageReader
 
-_CONVERSIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
-    **dict.fromkeys(CMYK_IMAGES, cmyk_to_rgb),
-    **dict.fromkeys(PNG_IMAGES, png_to_jpeg),
+_CONVERSIONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(CMYK_IMAGES, CMYK_TO_RGB),
+    **dict.fromkeys(PNG_IMAGES, PNG_TO_JPEG),
 }
 
 
@@ -46,7 +47,7 @@ def holds_odd_images(index: Index) -> bool:
     return bool(_odd_images(index))
 
 
-def convert_odd_images(index: Index, folder: Path) -> Index:
+def convert_odd_images(index: Index, folder: Path, workers: int) -> Index:
     """Returns the index with the images on TFDS's lists replaced by their conversions.
 
     An image that TensorFlow cannot decode is left as it is; the shard's validation judges it.
@@ -54,6 +55,7 @@ def convert_odd_images(index: Index, folder: Path) -> Index:
     Args:
         index: the index of the archives.
         folder: where the converted images are kept; made when there are any.
+        workers: how many processes convert.
 
     Raises:
         SourceReadError: an image cannot be read.
@@ -63,16 +65,14 @@ def convert_odd_images(index: Index, folder: Path) -> Index:
     odd = _odd_images(index)
     if not odd:
         return index
-    kept = {image.name: _kept(image, folder) for image in odd if _is_gone(image)}
-    (new,) = pool.run(_convert_all, [[image for image in odd if image.name not in kept]], 1)
-    pool.shut_down()
-    made = iter(new)
-    converted = [kept[image.name] if image.name in kept else next(made) for image in odd]
+    converted = {image.name: _kept(image, folder) for image in odd if _is_gone(image)}
+    new = [image for image in odd if image.name not in converted]
+    converted |= _convert(new, workers)
     rows, files = index.splits["train"].copy(), list(index.files)
-    if any(converted):
+    if any(converted.values()):
         make_folder(folder)
-    for image, data in zip(odd, converted, strict=True):
-        if data:
+    for image in odd:
+        if data := converted[image.name]:
             path = folder / image.name
             write_durably(path, data)
             rows[image.row] = (*rows[image.row].tolist()[:2], len(files), 0, len(data))
@@ -114,15 +114,34 @@ def _find(rows: Rows, label: int, number: int) -> int | None:
     return int(matches[0]) if len(matches) else None
 
 
-def _convert_all(odd: list[_OddImage]) -> list[bytes]:
-    """Returns each image's conversion, nothing for one that does not decode."""
-    results = []
+def _convert(odd: Sequence[_OddImage], workers: int) -> dict[str, bytes]:
+    """Returns each image's conversion by name, nothing for one that does not decode."""
+    results = dict(pool.run(_convert_by_pillow, odd, workers))
+    left = [image for image in odd if results[image.name] is None]
+    if left:
+        results.update(*pool.run(_convert_by_tensorflow, [left], 1))
+        pool.shut_down()
+    return {name: data or b"" for name, data in results.items()}
+
+
+def _convert_by_pillow(image: _OddImage) -> tuple[str, bytes | None]:
+    try:
+        return image.name, by_pillow(_CONVERSIONS[image.name], _read(image))
+    except DamagedImageError:
+        return image.name, b""
+
+
+def _convert_by_tensorflow(odd: Sequence[_OddImage]) -> dict[str, bytes]:
+    results = {}
     with quiet_tensorflow():
         for image in odd:
             try:
-                with closing(ImageReader([image.file])) as reader:
-                    data = reader.read(0, image.name, image.offset, image.size)
-                results.append(_CONVERSIONS[image.name](data))
-            except (CorruptImage, DamagedImageError):
-                results.append(b"")
+                results[image.name] = by_tensorflow(_CONVERSIONS[image.name], _read(image))
+            except CorruptImage:
+                results[image.name] = b""
     return results
+
+
+def _read(image: _OddImage) -> bytes:
+    with closing(ImageReader([image.file])) as reader:
+        return reader.read(0, image.name, image.offset, image.size)

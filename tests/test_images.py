@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from converter import images
-from converter.images import CorruptImage, ImageFacts, cmyk_to_rgb, png_to_jpeg, validate
+from converter.images import CorruptImage, ImageFacts, validate
 
 tf = pytest.importorskip("tensorflow")
 
@@ -421,23 +421,3 @@ def test_corrupt_image_survives_pickling() -> None:
     assert error.args == ("the image is empty",)
     facts = ImageFacts("JPEG", "RGB", 1, 2)
     assert pickle.loads(pickle.dumps(facts)) == facts
-
-
-def test_conversions_are_those_of_tfds() -> None:
-    cmyk = encoded(picture("CMYK"))
-    pixels = tf.io.decode_jpeg(cmyk)
-    converted = cmyk_to_rgb(cmyk)
-    assert converted == tf.io.encode_jpeg(pixels, format="rgb", quality=100).numpy()
-    assert validate(converted, "decode") == ImageFacts("JPEG", "RGB", 40, 30)
-
-    png = encoded(picture("RGBA"), "PNG")
-    converted = png_to_jpeg(png)
-    pixels = tf.io.decode_png(png, channels=3)
-    assert converted == tf.io.encode_jpeg(pixels, format="rgb", quality=100).numpy()
-    assert validate(converted, "decode") == ImageFacts("JPEG", "RGB", 40, 30)
-
-
-@pytest.mark.parametrize("convert", [cmyk_to_rgb, png_to_jpeg])
-def test_conversions_refuse_junk(convert: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(CorruptImage, match="cannot decode"):
-        convert(b"junk")

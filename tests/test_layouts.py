@@ -399,7 +399,8 @@ def test_images_that_tfds_re_encodes_are_read_from_folders(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = TRAIN[CLASSES[1]][0][0]
-    monkeypatch.setattr(odd_images, "_CONVERSIONS", {name: lambda data: data + b"converted"})
+    monkeypatch.setattr(odd_images, "_CONVERSIONS", {name: "any"})
+    monkeypatch.setattr(odd_images, "by_pillow", lambda conversion, data: data + b"converted")
     write(world.empty(), [*JPG, *VAL])
     assert world.run(INCOMPLETE, "--validate", "off")[0] == 0
     label, data = world.records("train")[name]

@@ -589,18 +589,15 @@ def test_a_staging_folder_of_ones_own(archives: Path, tmp_path: Path, direct: st
     assert [path.name for path in chosen.iterdir()] == ["mine"]
 
 
-def test_odd_images_outlive_their_staged_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_images_outlive_their_staged_files(tmp_path: Path) -> None:
     name = "n01739381_1309.JPEG"
-    monkeypatch.setattr(odd_images, "_CONVERSIONS", {name: lambda data: jpeg(10)})
     file = SourceFile(str(tmp_path / "freed"), 9, 9, STAGED, "train.tar")
     rows = np.array([(label_of_wnid()["n01739381"], 1309, 0, 16, 300)], ROW)
     index = Index((file,), {"train": rows}, ())
     with pytest.raises(StagedFilesGoneError, match=name):
-        odd_images.convert_odd_images(index, tmp_path)
+        odd_images.convert_odd_images(index, tmp_path, 1)
     (tmp_path / name).write_bytes(jpeg(11))
-    converted = odd_images.convert_odd_images(index, tmp_path)
+    converted = odd_images.convert_odd_images(index, tmp_path, 1)
     assert converted.splits["train"]["size"].tolist() == [len(jpeg(11))]
     assert converted.files[1].path == str(tmp_path / name)
 
