@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from PIL import Image, ImageFile, UnidentifiedImageError
 
@@ -122,32 +122,25 @@ def _judge_jpeg(data: bytes, decode: bool) -> ImageFacts:
         if header.multi_scan:
             _require_bounded(header, data)
         try:
-            _JpegPixels(data + _FENCE, header).load()
-        except OSError:
+            _decode_jpeg(data + _FENCE, header)
+        except ValueError:
             _explain(data, header)
     return ImageFacts("JPEG", _MODES[header.components], header.width, header.height)
 
 
-class _JpegPixels(ImageFile.ImageFile):
-    """Pillow's JPEG decoder without its reading of the metadata.
+def _decode_jpeg(data: bytes, header: _Header) -> None:
+    """Decodes with Pillow's JPEG decoder, without its reading of the metadata.
 
     It reads every entropy-coded bit and makes as few pixels of them as it can: the luminance of
     a JPEG in color, at an eighth of the scale. All data is handed over at once, as TensorFlow
     does; given it piece by piece, Pillow may be content before it has seen the last.
+
+    Raises:
+        ValueError: the data is broken, or there is "not enough image data".
     """
-
-    def __init__(self, data: bytes, header: _Header) -> None:
-        self._header = header
-        self._length = len(data)
-        super().__init__(io.BytesIO(data))
-
-    def _open(self) -> None:
-        width, height, components, *_ = self._header
-        self._mode = "CMYK" if components == 4 else "L"
-        self._size = (-(-width // _SHRINK), -(-height // _SHRINK))
-        tile: list[Any] = [("jpeg", (0, 0, *self._size), 0, (self._mode, "", _SHRINK, 0))]
-        self.tile = tile
-        self.decodermaxblock = self._length
+    mode = "CMYK" if header.components == 4 else "L"
+    size = (-(-header.width // _SHRINK), -(-header.height // _SHRINK))
+    Image.frombytes(mode, size, data, "jpeg", mode, "", _SHRINK, 0)
 
 
 def _explain(data: bytes, header: _Header) -> None:
@@ -156,9 +149,9 @@ def _explain(data: bytes, header: _Header) -> None:
     # Another marker that is cut off stands in for such a one.
     tail = max(header.scan, len(data) - 9)
     try:
-        _JpegPixels(data[:tail] + _FRAME_STUB.sub(b"\xff\xc4\0", data[tail:]), header).load()
-    except OSError as error:
-        if "truncated" in str(error):
+        _decode_jpeg(data[:tail] + _FRAME_STUB.sub(b"\xff\xc4\0", data[tail:]), header)
+    except ValueError as error:
+        if "not enough" in str(error):
             raise CorruptImage("the data ends before the last pixel") from error
         raise CorruptImage("the JPEG data is broken") from error
     # Pillow is content with having all pixels. TensorFlow goes on to the end of the image and,

@@ -383,17 +383,17 @@ def test_whatever_pillow_raises_is_a_corrupt_image(
         raise error("first line\nsecond \u3042")
 
     jpeg, gif = encoded(picture()), encoded(picture("P"), "GIF")
-    monkeypatch.setattr(ImageFile.ImageFile, "load", fail)
+    monkeypatch.setattr(Image, "frombytes", fail)
     monkeypatch.setattr(Image, "open", fail)
     assert not accepts(jpeg)
     assert not accepts(gif)
 
 
 def test_ctrl_c_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: object) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ImageFile.ImageFile, "load", interrupted)
+    monkeypatch.setattr(Image, "frombytes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         validate(encoded(picture()), "decode")
 
