@@ -18,10 +18,10 @@ from benchmarks.contestants import (
     Contestant,
     Material,
     contestants,
+    inner_seconds,
     make_material,
-    shard_seconds,
 )
-from benchmarks.machine import describe_machine, drop_caches, file_system, warm
+from benchmarks.machine import describe_machine, drop_caches, file_system, touch_memory, warm
 from benchmarks.measure import run
 from benchmarks.table import Round, plain, plot, ratios_of, rows_of, text_table
 from converter.demo import DemoSize
@@ -110,16 +110,12 @@ def measure(
 def measure_one(contestant: Contestant, material: Material, out: Path, cold: bool) -> Round:
     """Runs one contestant once."""
     drop_caches() if cold else warm(material.paths)
+    touch_memory(2 * material.size)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     took = run(contestant.into(out), out, {"PYTHONPATH": str(CHECKOUT)})
     print(f"{contestant.name:<13} {contestant.workers}  {took.seconds:7.2f} s", flush=True)
-    return Round(
-        contestant.name,
-        contestant.workers,
-        took,
-        shard_seconds(contestant.name, out, took.output),
-        round(load, 2),
-    )
+    images, index = inner_seconds(contestant.name, out, took.output)
+    return Round(contestant.name, contestant.workers, took, images, index, round(load, 2))
 
 
 def _version(data_dir: Path) -> Path:

@@ -115,8 +115,8 @@ def contestants(material: Material, workers: Sequence[int]) -> list[Contestant]:
     return found
 
 
-def shard_seconds(name: str, out: Path, output: str) -> float | None:
-    """Returns how long the images themselves took, without start, index and metadata.
+def inner_seconds(name: str, out: Path, output: str) -> tuple[float | None, float | None]:
+    """Returns how long the images took, without start and metadata, and how long the index.
 
     Args:
         name: the contestant.
@@ -124,10 +124,10 @@ def shard_seconds(name: str, out: Path, output: str) -> float | None:
         output: what it printed.
     """
     if name == DECODE_LIMIT:
-        return float(output)
+        return float(output), None
     try:
         (path,) = out.glob(f"imagenet2012/*/{REPORT_NAME}")
     except ValueError:
-        return None
+        return None, None
     report = json.loads(path.read_text(encoding="ascii"))
-    return float(report["images"] / report["images_per_second"])
+    return float(report["writing_seconds"]), float(report["index_seconds"])

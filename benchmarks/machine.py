@@ -8,6 +8,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 _PACKAGES = ("tensorflow", "tensorflow-datasets", "pillow", "joblib", "numpy", "google-crc32c")
@@ -64,3 +65,16 @@ def warm(paths: tuple[Path, ...]) -> None:
         with open(path, "rb") as file:
             while file.read(8 << 20):
                 continue
+
+
+def touch_memory(size: int) -> None:
+    """Takes free memory and gives it back, as far as there is enough.
+
+    A virtual machine may have handed it to its host, and then the next writer pays for getting it
+    back: up to six times what a copy costs.
+
+    Args:
+        size: in bytes.
+    """
+    enough = min(size, psutil.virtual_memory().available // 2)
+    np.ones(enough // 8)

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.contestants import DECODE_LIMIT, Material, make_material, shard_seconds
+from benchmarks.contestants import DECODE_LIMIT, Material, inner_seconds, make_material
 from benchmarks.measure import run
 from converter.demo import DemoSize
 from converter.pool import default_workers
@@ -35,7 +35,7 @@ RandomReader._read_once = delayed
 
 
 def main(
-    images: Annotated[int, typer.Option(help="Train images; a tenth more for validation.")] = 8000,
+    images: Annotated[int, typer.Option(help="Train images; a tenth more for validation.")] = 24000,
     rounds: Annotated[int, typer.Option(help="How often each runs.")] = 3,
     delay_ms: Annotated[float, typer.Option(help="Milliseconds that each read waits.")] = 5.0,
     workers: Annotated[int, typer.Option(help="Worker processes.")] = 8,
@@ -73,7 +73,7 @@ def _share(material: Material, work: Path, workers: int) -> tuple[float, float]:
         out,
         {"PYTHONPATH": os.pathsep.join((str(work), str(CHECKOUT)))},
     )  # fmt: skip
-    inner = shard_seconds(DECODE_LIMIT, out, limit.output), shard_seconds("", out, "")
+    inner = inner_seconds(DECODE_LIMIT, out, limit.output)[0], inner_seconds("", out, "")[0]
     assert inner[0]
     assert inner[1]
     print(

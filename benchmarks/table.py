@@ -24,6 +24,7 @@ class Round:
         workers: its processes.
         measurement: what the whole process took.
         images_seconds: of that, the images themselves; None where that cannot be told.
+        index_seconds: and the index.
         load: the machine's load average when it began.
     """
 
@@ -31,6 +32,7 @@ class Round:
     workers: int
     measurement: Measurement
     images_seconds: float | None
+    index_seconds: float | None
     load: float
 
 
@@ -44,6 +46,7 @@ class Row:
         seconds: of the whole process.
         rate: images per second of the whole process.
         images_rate: images per second without start, index and metadata.
+        index_seconds: seconds that the index took.
         cpu_seconds: of all its processes.
         peak_memory: of all its processes together, in bytes.
         written: bytes written.
@@ -56,6 +59,7 @@ class Row:
     seconds: float
     rate: float
     images_rate: float | None
+    index_seconds: float | None
     cpu_seconds: float
     peak_memory: int
     written: int | None
@@ -74,6 +78,7 @@ def rows_of(rounds: Iterable[Round], images: int) -> dict[Key, Row]:
 def _row(name: str, workers: int, runs: Sequence[Round], images: int) -> Row:
     took = [run.measurement for run in runs]
     inner = [run.images_seconds for run in runs if run.images_seconds]
+    index = [run.index_seconds for run in runs if run.index_seconds]
     written = [one.written for one in took if one.written is not None]
     return Row(
         name=name,
@@ -81,6 +86,7 @@ def _row(name: str, workers: int, runs: Sequence[Round], images: int) -> Row:
         seconds=median(one.seconds for one in took),
         rate=images / median(one.seconds for one in took),
         images_rate=images / median(inner) if inner else None,
+        index_seconds=median(index) if index else None,
         cpu_seconds=median(one.cpu_seconds for one in took),
         peak_memory=int(median(one.peak_memory for one in took)),
         written=int(median(written)) if written else None,
@@ -132,14 +138,16 @@ def _seconds(one: Round, inner: bool) -> float:
 def text_table(rows: Mapping[Key, Row]) -> str:
     """Returns the rows as a Markdown table."""
     lines = [
-        "| | workers | images/s | images only | CPU s | peak memory | written | temporary |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | workers | images/s | images only | index s | CPU s | peak memory | written "
+        "| temporary |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows.values():
         inner = f"{row.images_rate:,.0f}" if row.images_rate else ""
+        index = f"{row.index_seconds:.1f}" if row.index_seconds else ""
         lines.append(
-            f"| {row.name} | {row.workers} | {row.rate:,.0f} | {inner} | {row.cpu_seconds:.1f} | "
-            f"{_megabytes(row.peak_memory)} | {_megabytes(row.written)} | "
+            f"| {row.name} | {row.workers} | {row.rate:,.0f} | {inner} | {index} | "
+            f"{row.cpu_seconds:.1f} | {_megabytes(row.peak_memory)} | {_megabytes(row.written)} | "
             f"{_megabytes(row.temporary)} |"
         )
     return "\n".join(lines)

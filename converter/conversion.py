@@ -140,7 +140,9 @@ def _convert(
     staging.bring_about(space.work, progress)
     checksums = staging.checksums + preparing.compare_checksums(options, found, staging, progress)
     with begin_proof(found.sources, options.validate, progress, staging.checksums) as proof:
+        index_began = time.monotonic()
         index = preparing.saved_index(options, found, staging, space, progress)
+        indexing = time.monotonic() - index_began
         journal = _open_journal(options, index, staging, space)
         index = convert_odd_images(index, space.converted, options.workers)
         plans = preparing.make_plans(index, options.limits)
@@ -156,7 +158,8 @@ def _convert(
     osal.ignore_stop_signals()
     checksums = tuple(dict.fromkeys((*checksums, *proof.checksums)))
     report = make_report(space, options, index, shards, journal.runs, checksums, tuple(existing))
-    report = report.timed(began, made.seconds, [journal.shards[name] for name in made.reused])
+    reused = [journal.shards[name] for name in made.reused]
+    report = report.timed(began, indexing, made.seconds, reused)
     write_durably(space.dataset / REPORT_NAME, report.to_json().encode("ascii"))
     if existing:
         space.join(job.places)

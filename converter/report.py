@@ -60,6 +60,7 @@ class Report:
         images: images written by this run.
         reused_images: images in shards of earlier runs that were kept.
         seconds: duration of this run.
+        index_seconds: how much of it was spent on the index.
         writing_seconds: how much of it was spent on writing shards.
         images_per_second: of this run, while writing the shards.
         findings: what was noticed about the source.
@@ -82,6 +83,7 @@ class Report:
     images: int
     reused_images: int
     seconds: float
+    index_seconds: float
     writing_seconds: float
     images_per_second: float
     findings: tuple[Finding, ...]
@@ -92,11 +94,14 @@ class Report:
     joined_splits: tuple[str, ...]
     joined_to: dict[str, Any] | None
 
-    def timed(self, began: float, seconds: float, reused: Sequence[ShardResult]) -> Report:
+    def timed(
+        self, began: float, indexing: float, seconds: float, reused: Sequence[ShardResult]
+    ) -> Report:
         """Returns the report of a finished run.
 
         Args:
             began: monotonic time of its start.
+            indexing: how many seconds the index took.
             seconds: how long it wrote shards.
             reused: shards of earlier runs.
         """
@@ -108,6 +113,7 @@ class Report:
             images=images,
             reused_images=kept,
             seconds=round(time.monotonic() - began, 3),
+            index_seconds=round(indexing, 3),
             writing_seconds=round(seconds, 3),
             images_per_second=round(images / max(seconds, 1e-6), 1),
         )
@@ -216,6 +222,7 @@ def make_report(
         images=0,
         reused_images=0,
         seconds=0.0,
+        index_seconds=0.0,
         writing_seconds=0.0,
         images_per_second=0.0,
         findings=index.findings,
