@@ -37,12 +37,16 @@ def main(
     media: Annotated[
         str, typer.Option(help="Of disk, tmpfs and cold (disk, caches dropped before each run).")
     ] = "disk",
+    only: Annotated[
+        str, typer.Option(help="Contestants to run, by name, separated by commas; else all.")
+    ] = "",
     folder: Annotated[
         Path | None, typer.Option(help="Where to work; by default among the temporary files.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("benchmark-results"),
 ) -> None:
     """Measures TFDS, this converter, and what decoding and copying alone cost."""
+    chosen = [word for word in only.split(",") if word]
     counts = [int(word) for word in workers.split(",") if word] or sorted({1, default_workers()})
     size = DemoSize(images_per_class=max(1, images // 1000), validation=images // 10, test=0)
     out.mkdir(parents=True, exist_ok=True)
@@ -58,7 +62,9 @@ def main(
                 print("cold: skipped, the page cache may not be emptied here")
                 continue
             material = make_material(Path(work), size)
-            measured, equal = measure(material, counts, rounds, Path(work), medium == "cold")
+            measured, equal = measure(
+                material, counts, chosen, rounds, Path(work), medium == "cold"
+            )
             cache = "cold" if medium == "cold" else "warm"
             where = f"{medium} ({file_system(Path(work))}), {cache} cache"
         rows = rows_of(measured, material.images)
@@ -85,7 +91,7 @@ def main(
 
 
 def measure(
-    material: Material, workers: list[int], rounds: int, work: Path, cold: bool
+    material: Material, workers: list[int], only: list[str], rounds: int, work: Path, cold: bool
 ) -> tuple[list[Round], int]:
     """Runs every contestant in every round, and compares what the first round made with TFDS's."""
     measured: list[Round] = []
@@ -93,6 +99,8 @@ def measure(
     theirs = work / "theirs"
     for number in range(rounds):
         for contestant in contestants(material, workers):
+            if only and contestant.name not in only:
+                continue
             out = work / "out"
             shutil.rmtree(out, ignore_errors=True)
             measured.append(measure_one(contestant, material, out, cold))
@@ -100,7 +108,7 @@ def measure(
                 continue
             if contestant.name == TFDS:
                 out.rename(theirs)
-            else:
+            elif theirs.exists():
                 equal = equal_records(_version(out), _version(theirs))
         shutil.rmtree(work / "out", ignore_errors=True)
         shutil.rmtree(theirs, ignore_errors=True)
