@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,13 +21,30 @@ from benchmarks.contestants import (
     inner_seconds,
     make_material,
 )
-from benchmarks.machine import describe_machine, drop_caches, file_system, touch_memory, warm
+from benchmarks.machine import describe_machine, drop_caches, file_system, occupy_memory, warm
 from benchmarks.measure import run
 from benchmarks.table import Round, plain, plot, ratios_of, rows_of, text_table
 from converter.demo import DemoSize
 from converter.pool import default_workers
 
 CHECKOUT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Course:
+    """Where everybody runs.
+
+    Attributes:
+        material: the archives.
+        work: the folder that everything is written to.
+        filler: see `occupy_memory`.
+        cold: whether the archives are to be read from the disk.
+    """
+
+    material: Material
+    work: Path
+    filler: Path
+    cold: bool
 
 
 def main(
@@ -52,6 +69,7 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {"machine": describe_machine(), "media": {}}
     shown = {}
+    filler = out / "filler"
     for medium in media.split(","):
         place = Path("/dev/shm") if medium == "tmpfs" else folder  # noqa: S108
         if place and not place.is_dir():
@@ -62,9 +80,8 @@ def main(
                 print("cold: skipped, the page cache may not be emptied here")
                 continue
             material = make_material(Path(work), size)
-            measured, equal = measure(
-                material, counts, chosen, rounds, Path(work), medium == "cold"
-            )
+            course = Course(material, Path(work), filler, medium == "cold")
+            measured, equal = measure(course, counts, chosen, rounds)
             cache = "cold" if medium == "cold" else "warm"
             where = f"{medium} ({file_system(Path(work))}), {cache} cache"
         rows = rows_of(measured, material.images)
@@ -85,40 +102,40 @@ def main(
         )
         for name, value in ratios.items():
             print(f"{value:8.3f}  {name}")
+    filler.unlink(missing_ok=True)
     if shown:
         plot(out / "results.png", shown)
         print(f"\nResults: {out / 'results.json'}, {out / 'results.png'}")
 
 
 def measure(
-    material: Material, workers: list[int], only: list[str], rounds: int, work: Path, cold: bool
+    course: Course, workers: list[int], only: list[str], rounds: int
 ) -> tuple[list[Round], int]:
     """Runs every contestant in every round, and compares what the first round made with TFDS's."""
     measured: list[Round] = []
     equal = 0
-    theirs = work / "theirs"
+    out, theirs = course.work / "out", course.work / "theirs"
     for number in range(rounds):
-        for contestant in contestants(material, workers):
+        for contestant in contestants(course.material, workers):
             if only and contestant.name not in only:
                 continue
-            out = work / "out"
             shutil.rmtree(out, ignore_errors=True)
-            measured.append(measure_one(contestant, material, out, cold))
+            measured.append(measure_one(contestant, course, out))
             if number or not (out / "imagenet2012").exists():
                 continue
             if contestant.name == TFDS:
                 out.rename(theirs)
             elif theirs.exists():
                 equal = equal_records(_version(out), _version(theirs))
-        shutil.rmtree(work / "out", ignore_errors=True)
+        shutil.rmtree(out, ignore_errors=True)
         shutil.rmtree(theirs, ignore_errors=True)
     return measured, equal
 
 
-def measure_one(contestant: Contestant, material: Material, out: Path, cold: bool) -> Round:
+def measure_one(contestant: Contestant, course: Course, out: Path) -> Round:
     """Runs one contestant once."""
-    drop_caches() if cold else warm(material.paths)
-    touch_memory(2 * material.size)
+    occupy_memory(course.filler)
+    drop_caches() if course.cold else warm(course.material.paths)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     took = run(contestant.into(out), out, {"PYTHONPATH": str(CHECKOUT)})
     print(f"{contestant.name:<13} {contestant.workers}  {took.seconds:7.2f} s", flush=True)
