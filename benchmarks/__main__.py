@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.balloon import Balloon
 from benchmarks.compare import equal_records
 from benchmarks.contestants import (
     TFDS,
@@ -21,7 +22,7 @@ from benchmarks.contestants import (
     inner_seconds,
     make_material,
 )
-from benchmarks.machine import describe_machine, drop_caches, file_system, occupy_memory, warm
+from benchmarks.machine import describe_machine, drop_caches, file_system, warm
 from benchmarks.measure import run
 from benchmarks.table import Round, plain, plot, ratios_of, rows_of, text_table
 from converter.demo import DemoSize
@@ -37,13 +38,13 @@ class Course:
     Attributes:
         material: the archives.
         work: the folder that everything is written to.
-        filler: see `occupy_memory`.
+        balloon: holds memory that is free.
         cold: whether the archives are to be read from the disk.
     """
 
     material: Material
     work: Path
-    filler: Path
+    balloon: Balloon
     cold: bool
 
 
@@ -69,18 +70,20 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {"machine": describe_machine(), "media": {}}
     shown = {}
-    filler = out / "filler"
     for medium in media.split(","):
         place = Path("/dev/shm") if medium == "tmpfs" else folder  # noqa: S108
         if place and not place.is_dir():
             print(f"{medium}: skipped, there is no {place}")
             continue
-        with tempfile.TemporaryDirectory(dir=place, prefix="imagenet-benchmark-") as work:
+        with (
+            tempfile.TemporaryDirectory(dir=place, prefix="imagenet-benchmark-") as work,
+            Balloon() as balloon,
+        ):
             if medium == "cold" and not drop_caches():
                 print("cold: skipped, the page cache may not be emptied here")
                 continue
             material = make_material(Path(work), size)
-            course = Course(material, Path(work), filler, medium == "cold")
+            course = Course(material, Path(work), balloon, medium == "cold")
             measured, equal = measure(course, counts, chosen, rounds)
             cache = "cold" if medium == "cold" else "warm"
             where = f"{medium} ({file_system(Path(work))}), {cache} cache"
@@ -102,7 +105,6 @@ def main(
         )
         for name, value in ratios.items():
             print(f"{value:8.3f}  {name}")
-    filler.unlink(missing_ok=True)
     if shown:
         plot(out / "results.png", shown)
         print(f"\nResults: {out / 'results.json'}, {out / 'results.png'}")
@@ -134,8 +136,8 @@ def measure(
 
 def measure_one(contestant: Contestant, course: Course, out: Path) -> Round:
     """Runs one contestant once."""
-    occupy_memory(course.filler)
     drop_caches() if course.cold else warm(course.material.paths)
+    course.balloon.inflate()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     took = run(contestant.into(out), out, {"PYTHONPATH": str(CHECKOUT)})
     print(f"{contestant.name:<13} {contestant.workers}  {took.seconds:7.2f} s", flush=True)

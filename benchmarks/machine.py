@@ -64,18 +64,3 @@ def warm(paths: tuple[Path, ...]) -> None:
         with open(path, "rb") as file:
             while file.read(8 << 20):
                 continue
-
-
-def occupy_memory(filler: Path) -> None:
-    """Fills the memory that is free with the contents of an empty file, which any writer displaces.
-
-    A virtual machine hands free memory to its host, and whoever writes next pays for getting it
-    back: a copy took 1.2 s or 7 s.
-
-    Args:
-        filler: the file, made as long as three quarters of the memory, with nothing allocated.
-    """
-    if not filler.exists():
-        with open(filler, "wb") as file:
-            file.truncate(psutil.virtual_memory().total * 3 // 4)
-    warm((filler,))
