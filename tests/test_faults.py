@@ -57,7 +57,7 @@ def test_messages_show_any_name_on_any_console() -> None:
 
 
 def test_a_read_is_tried_again_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(osal, "_READ_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(osal.reading, "READ_PAUSE_SECONDS", 0.001)
     path = tmp_path / "source"
     path.write_bytes(bytes(range(100)))
     real = RandomReader._read_once

@@ -4,7 +4,7 @@
 #   [TF=1] tests/windows/setup.sh [FOLDER]     FOLDER: ${XDG_CACHE_HOME:-~/.cache}/imagenet-convert-wine
 #
 # TF=1 adds TensorFlow (1.7 GB). A finished set-up is used again. Afterwards FOLDER/winpy ARGS is
-# that Python; its stdout must be a pipe or a terminal, since wine cannot write to a plain file here.
+# that Python, and FOLDER/run PROGRAM ARGS another program; stdout must be a pipe or a terminal.
 # What cannot be had is said in one line, "cannot be installed: REASON", with exit code 75.
 set -euo pipefail
 
@@ -107,15 +107,16 @@ tensorflow() {
 
 prefix() {
     rm -rf "$root/prefix"
-    cat >"$root/winpy" <<W
+    cat >"$root/run" <<W
 #!/usr/bin/env bash
-# The Windows Python; stdout and stderr must be a pipe or a terminal, never a plain file.
+# Runs a Windows program; its stdout and stderr must be a pipe or a terminal, never a plain file.
 export WINEPREFIX='$root/prefix' WINEARCH=win64 WINEDEBUG=-all
 export WINEDLLOVERRIDES='ucrtbase=n,b;mscoree,mshtml='
 unset DISPLAY WAYLAND_DISPLAY
-exec wine '$root/python/python.exe' "\$@"
+exec wine "\$@"
 W
-    chmod +x "$root/winpy"
+    printf '#!/usr/bin/env bash\nexec "%s" "%s" "$@"\n' "$root/run" "$root/python/python.exe" >"$root/winpy"
+    chmod +x "$root/run" "$root/winpy"
     export WINEPREFIX="$root/prefix" WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES='mscoree,mshtml='
     unset DISPLAY WAYLAND_DISPLAY
     wine wineboot -i
