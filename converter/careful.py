@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from converter import pool
+from converter import osal, pool
 from converter.errors import ConversionError
 from converter.shards import ShardResult, ShardTask, write_shard
 
@@ -46,4 +47,5 @@ def write_carefully(task: ShardTask) -> ShardResult:
             else:
                 return result
     finally:
-        trace.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            osal.remove(trace)

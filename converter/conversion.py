@@ -113,6 +113,7 @@ def _run(options: Options, progress: Progress) -> Report:
     began = time.monotonic()
     found = preparing.find(options, progress)
     space = Workspace(options.out, publish.dataset_version())
+    preparing.require_short_paths(options, space)
     with space.locked():
         existing = preparing.to_join(options, found, space)
         options, found = preparing.without(existing, options, found, space)

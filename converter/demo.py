@@ -5,6 +5,7 @@ It serves the demo, the tests and the benchmarks, so its images must cost what r
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import tarfile
@@ -209,7 +210,8 @@ def _write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
                 _fill_tar(file, members)
             osal.replace(temporary, path)
         finally:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                osal.remove(temporary)
 
 
 def _fill_tar(file: BinaryIO, members: Iterable[tuple[str, bytes]]) -> None:
@@ -233,7 +235,9 @@ def _odd_images(size: DemoSize, workers: int) -> dict[str, bytes]:
 def _draw(size: DemoSize, tasks: list[tuple[str, int]], workers: int) -> Iterator[bytes]:
     """Yields the encoded pictures of (kind, number) in their order."""
     chunks = [tasks[start : start + _CHUNK] for start in range(0, len(tasks), _CHUNK)]
-    parallel = joblib.Parallel(n_jobs=workers, return_as="generator", batch_size=1)
+    parallel = joblib.Parallel(
+        n_jobs=min(workers, osal.MOST_WORKERS), return_as="generator", batch_size=1
+    )
     results = parallel(joblib.delayed(_draw_chunk)(size, chunk) for chunk in chunks)
     try:
         for pictures in results:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from converter import osal
 from converter.errors import UsageError
 from converter.imagenet import EXPECTED_SPLITS, SPLITS
 from converter.io_choice import IO
@@ -26,7 +27,13 @@ def default_out() -> Path:
 
 
 def absolute(path: StrPath) -> Path:
-    """Returns the absolute path, `~` expanded, links left as they are."""
+    """Returns the absolute path, `~` expanded, links left as they are.
+
+    Raises:
+        UsageError: this system would take the path for something else.
+    """
+    if refusal := osal.name_refusal(os.fspath(path)):
+        raise UsageError(refusal)
     return Path(os.path.abspath(os.path.expanduser(path)))
 
 

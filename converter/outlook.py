@@ -35,6 +35,7 @@ def plan_only(options: Options, progress: Progress) -> Report:
     existing: dict[str, PublishedSplit] = {}
     refusal = ""
     try:
+        preparing.require_short_paths(options, space)
         existing = preparing.to_join(options, found, space)
         options, found = preparing.without(existing, options, found, space)
     except OutputError as error:

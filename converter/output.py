@@ -87,7 +87,7 @@ def write_durably(path: Path, data: bytes) -> None:
             osal.replace(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                osal.remove(temporary)
             raise
         osal.fsync_folder(path.parent)
 

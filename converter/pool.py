@@ -22,8 +22,11 @@ class WorkerDied(ConversionError):
 
 
 def default_workers() -> int:
-    """Returns the number of CPUs that this process may use (affinity and cgroups counted)."""
-    return int(joblib.cpu_count())
+    """Returns the number of CPUs that this process may use (affinity and cgroups counted).
+
+    On Windows it is 61 at most.
+    """
+    return min(int(joblib.cpu_count()), osal.MOST_WORKERS)
 
 
 def run(
@@ -44,6 +47,7 @@ def run(
         WorkerDied: a worker was killed or crashed.
         Exception: what a task raised.
     """
+    workers = min(workers, osal.MOST_WORKERS)
     try:
         with osal.interrupts_held():
             results = joblib.Parallel(

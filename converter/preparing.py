@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from converter import osal
 from converter.checksum import Checksum, check_archives
-from converter.errors import printable
+from converter.errors import OutputError, printable
 from converter.identity import Identity, identity_of
 from converter.index import Index
 from converter.indexing import make_index
@@ -21,8 +22,22 @@ from converter.report import versions
 from converter.sources.base import TAR, Part
 from converter.sources.find import Found, find_sources
 from converter.sources.stream import STDIN
-from converter.staging import Staging, staging_folder
-from converter.workspace import Workspace
+from converter.staging import LONGEST_STAGED_NAME, Staging, staging_folder
+from converter.workspace import LONGEST_NAME, Workspace
+
+
+def require_short_paths(options: Options, space: Workspace) -> None:
+    """Checks that this system can make the files with the longest paths.
+
+    Raises:
+        OutputError: names the path and what helps.
+    """
+    longest = [space.dataset / LONGEST_NAME]
+    if options.staging is not None:
+        longest.append(staging_folder(options.out, options.staging) / LONGEST_STAGED_NAME)
+    for path in longest:
+        if refusal := osal.length_refusal(str(path)):
+            raise OutputError(refusal)
 
 
 def find(options: Options, progress: Progress) -> Found:
@@ -31,6 +46,8 @@ def find(options: Options, progress: Progress) -> Found:
     Raises:
         SourceError: nothing was found, or not what it was named for.
     """
+    if options.workers > osal.MOST_WORKERS:
+        progress.say(f"This system allows {osal.MOST_WORKERS} workers, so that many are used")
     found = find_sources(options.source, options.out, options.splits, options.named)
     for source in found.sources:
         progress.say(

@@ -8,8 +8,9 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from converter import osal
 from converter.imagenet import DATASET, SPLITS
 from converter.output import output_errors, write_durably
 from converter.published import CHECKSUMS, METADATA, PublishedSplit
@@ -91,7 +92,18 @@ def write_metadata(
         builder.info.write_to_directory(os.fspath(folder))
         for name in METADATA:
             with open(folder / name, "r+b") as file:
+                _end_lines_alike(file)
                 os.fsync(file.fileno())
+
+
+def _end_lines_alike(file: BinaryIO) -> None:
+    """Ends lines as everywhere: on Windows TFDS ends them as Windows does."""
+    data = file.read()
+    if b"\r\n" in data:
+        file.seek(0)
+        file.write(data.replace(b"\r\n", b"\n"))
+        file.truncate()
+        file.flush()
 
 
 def _in_order(
@@ -135,4 +147,4 @@ def sweep(folder: Path, keep: Iterable[str]) -> None:
         for path in folder.iterdir():
             if path.name not in kept:
                 with contextlib.suppress(FileNotFoundError):
-                    path.unlink()
+                    osal.remove(path)

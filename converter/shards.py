@@ -137,10 +137,10 @@ def write_shard(task: ShardTask) -> ShardResult:
                 osal.fsync_folder(target.parent)
                 result = replace(result, mtime_ns=target.stat().st_mtime_ns)
             else:
-                temporary.unlink()
+                osal.remove(temporary)
         except BaseException:
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                osal.remove(temporary)
             raise
     return result
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from converter import osal
 from converter.buckets import SUFFIX, Buckets
 from converter.checksum import Checksum, official_archive
 from converter.errors import (
@@ -110,7 +111,7 @@ class StagedSource:
         """
         if self.folder.exists():
             with output_errors(self.folder):
-                shutil.rmtree(self.folder)
+                osal.remove_folder(self.folder)
 
     def scanned(self) -> tuple[Part, Scan]:
         """Returns what the staged files hold.
@@ -227,7 +228,7 @@ class _Pass:
         with output_errors(folder):
             for path in folder.glob(f"*{SUFFIX}"):
                 if path.name not in durable:
-                    path.unlink()
+                    osal.remove(path)
             for name, length in durable.items():
                 os.truncate(folder / name, length)
         return durable

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from converter import osal
+from converter.buckets import SUFFIX
 from converter.checksum import Checksum
 from converter.errors import StagedFilesGoneError, printable
 from converter.output import nearest_existing, require_space
@@ -25,6 +26,8 @@ from converter.sources.stream_layout import official_size
 from converter.staged_source import StagedSource
 from converter.work import ShardJob
 
+LONGEST_STAGED_NAME: Final = os.path.join("0" * 16, f"validation-0000{SUFFIX}")
+"""As long as the longest name of a file below the folder of a conversion's staged files."""
 _SHARDS_UNDER_WAY: Final = 2
 """Shards per worker that may be finished before an earlier one is."""
 
@@ -201,4 +204,4 @@ def staging_folder(out: Path, chosen: Path) -> Path:
 
 def _free(path: str) -> None:
     with contextlib.suppress(OSError):  # it is in nobody's way but the disk's
-        os.unlink(path)
+        osal.remove(path)

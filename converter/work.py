@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from converter import pool
+from converter import osal, pool
 from converter.careful import write_carefully
 from converter.errors import ConversionError
 from converter.index import Index
@@ -141,7 +141,7 @@ def reusable_shards(
                 damaged.add(name)
                 progress.say(f"{name} is not as it was written; it is written anew")
                 with output_errors(job.folder / name):
-                    (job.folder / name).unlink()
+                    osal.remove(job.folder / name)
             step.advance(1, journal.shards[name].size)
     return [name for name in kept if name not in damaged]
 
@@ -215,7 +215,7 @@ def write_shards(
 def _left_behind(folder: Path, name: str) -> bool:
     """Removes the temporary file of a shard that a dead worker left; returns whether it did."""
     try:
-        (folder / (name + TEMPORARY_SUFFIX)).unlink()
+        osal.remove(folder / (name + TEMPORARY_SUFFIX))
     except FileNotFoundError:
         return False
     return True

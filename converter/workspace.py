@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from converter import osal
 from converter.errors import OutputError, VerificationError, printable
@@ -23,6 +24,9 @@ from converter.published import (
     read_info,
 )
 from converter.staged_source import is_kept
+
+LONGEST_NAME: Final = f"{DATASET}-validation.tfrecord-00000-of-00000.tmp"
+"""As long as the longest name of a file in the folder of the dataset."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,8 @@ class Workspace:
                     yield
                 finally:
                     if not (self.work / JOURNAL).exists() and not is_kept(self.staging):
-                        shutil.rmtree(self.work, ignore_errors=True)
+                        with contextlib.suppress(OSError):
+                            osal.remove_folder(self.work)
         finally:
             for place in made:
                 with contextlib.suppress(OSError):
@@ -162,7 +167,7 @@ class Workspace:
                     osal.replace(self.replaced, self.final)
             if self.work.exists() and self.final.exists():
                 if not self.dataset.exists():
-                    shutil.rmtree(self.work)
+                    osal.remove_folder(self.work)
                 elif self._joined():
                     self._finish_join()
 
@@ -180,9 +185,9 @@ class Workspace:
             OutputError: something cannot be removed.
         """
         with output_errors(self.work):
-            (self.dataset / INFO).unlink(missing_ok=True)  # or the rest might look like a join's
-            (self.work / JOURNAL).unlink(missing_ok=True)
-            shutil.rmtree(self.dataset)
+            _remove_if_there(self.dataset / INFO)  # or the rest might look like a join's
+            _remove_if_there(self.work / JOURNAL)
+            osal.remove_folder(self.dataset)
             shutil.rmtree(self.converted, ignore_errors=True)
         make_folder(self.dataset)
 
@@ -201,7 +206,7 @@ class Workspace:
             osal.replace(self.dataset, self.final)
             osal.fsync_folder(self.final.parent)
             osal.fsync_folder(self.work)
-            shutil.rmtree(self.work)
+            osal.remove_folder(self.work)
             if os.path.lexists(self.replaced):
                 _remove(self.replaced)
 
@@ -245,12 +250,17 @@ class Workspace:
             if (self.dataset / name).exists():
                 write_durably(self.final / name, (self.dataset / name).read_bytes())
         osal.replace(self.dataset, self.work / "joined")  # from here on nothing is left to finish
-        shutil.rmtree(self.work)
+        osal.remove_folder(self.work)
+
+
+def _remove_if_there(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        osal.remove(path)
 
 
 def _remove(path: Path) -> None:
     """Removes a folder with all that is in it; of a link, the link."""
     if path.is_symlink() or path.is_file():
-        path.unlink()
+        osal.remove(path)
     else:
-        shutil.rmtree(path)
+        osal.remove_folder(path)

@@ -16,6 +16,7 @@ import pytest
 from converter import ConversionError, Report, convert
 from converter.demo import DemoSize, make_archives
 from converter.verify import verify
+from tests.system import not_on_windows
 
 TINY = DemoSize(
     images_per_class=1, validation=6, test=4, classes=4, width=32, height=24, mean_bytes=1000
@@ -147,6 +148,7 @@ def test_no_space_names_both_figures_and_the_mount(
     assert no.value.exit_code == 4
 
 
+@not_on_windows("there is no /dev/full")
 def test_closed_stdout_does_not_matter(archives: Path, tmp_path: Path) -> None:
     with open("/dev/full", "wb") as full:
         result = subprocess.run(

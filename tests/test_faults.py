@@ -57,14 +57,14 @@ def test_messages_show_any_name_on_any_console() -> None:
 
 
 def test_a_read_is_tried_again_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(osal, "_READ_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(osal.reading, "READ_PAUSE_SECONDS", 0.001)
     path = tmp_path / "source"
     path.write_bytes(bytes(range(100)))
-    real = os.pread
+    real = RandomReader._read_once
     with RandomReader(path) as reader:
-        monkeypatch.setattr(os, "pread", failing(3, errno.EIO, real))
+        monkeypatch.setattr(RandomReader, "_read_once", failing(3, errno.EIO, real))
         assert reader.read_at(10, 5) == bytes(range(10, 15))
-        monkeypatch.setattr(os, "pread", failing(99, errno.EIO, real))
+        monkeypatch.setattr(RandomReader, "_read_once", failing(99, errno.EIO, real))
         with pytest.raises(SourceReadError, match=r"source at byte 10: .* \(errno 5\), 4 attempts"):
             reader.read_at(10, 5)
     with pytest.raises(SourceReadError, match=r"cannot open .*absent"):
@@ -74,8 +74,12 @@ def test_a_read_is_tried_again_then_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_short_reads_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "source"
     path.write_bytes(bytes(range(100)))
-    real = os.pread
-    monkeypatch.setattr(os, "pread", lambda fd, size, offset: real(fd, min(size, 7), offset))
+    real = RandomReader._read_once
+
+    def short(reader: RandomReader, offset: int, size: int) -> bytes:
+        return real(reader, offset, min(size, 7))
+
+    monkeypatch.setattr(RandomReader, "_read_once", short)
     with RandomReader(path) as reader:
         assert reader.read_at(10, 50) == bytes(range(10, 60))
         assert reader.read_at(90, 50) == bytes(range(90, 100))

@@ -5,7 +5,6 @@ The rows are those of the README's table; what TFDS does with them is said there
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import tarfile
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 from converter import convert
 from converter.cli import app
 from converter.imagenet import numbered_name, wnids
+from tests.system import not_on_windows
 from tests.tarmaker import BLOCK, flip, header_of, nested, tar, zero
 from tests.world import (
     CLASSES,
@@ -222,7 +222,11 @@ def test_corrupt_images(world: World, junk: bytes) -> None:
     world.assert_right([*VAL[:5], (MIDDLE, junk), *VAL[6:]])
 
 
+@not_on_windows("open files have no such limit")
 def test_few_open_files(world: World) -> None:
+
+    import resource
+
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     command = [sys.executable, "-m", "converter", "--source", str(world.source)]
     result = subprocess.run(

@@ -139,6 +139,7 @@ def test_a_crash_at_any_rename_leaves_the_old_dataset_or_the_new_one(
     assert number > 10
 
 
+@pytest.mark.usefixtures("tf")
 def test_a_split_joins_what_tfds_made(
     archives: Path, tmp_path: Path, whole: dict[str, bytes]
 ) -> None:

@@ -109,7 +109,7 @@ def test_suggested_commands_can_be_pasted(world: World, monkeypatch: pytest.Monk
     assert code == 4
     assert suggested(said) == ["verify", str(world.out)]
     assert command(*suggested(said))[0] == 0
-    monkeypatch.setattr(osal, "_WINDOWS", True)
+    monkeypatch.setattr(osal.console, "WINDOWS", True)
     assert command_line("verify", "C:\\my data") == 'imagenet-convert verify "C:\\my data"'
     assert command_line("verify", "C:\\data") == "imagenet-convert verify C:\\data"
 

@@ -17,9 +17,10 @@ from converter.imagenet import CMYK_IMAGES, PNG_IMAGES
 from converter.plan import ShardLimits
 from converter.records import parse_example, read_payloads
 
-tf = pytest.importorskip("tensorflow")
 tfds = pytest.importorskip("tensorflow_datasets")
 shard_utils = pytest.importorskip("tensorflow_datasets.core.utils.shard_utils")
+
+pytestmark = pytest.mark.usefixtures("tf")
 
 METADATA = ("dataset_info.json", "features.json", "label.labels.txt")
 OWN = {"SHA256SUMS", "conversion_report.json"}
@@ -46,23 +47,23 @@ def prepare_with_tfds(archives: Path, out: Path, limits: ShardLimits) -> Path:
     return out / "imagenet2012" / "5.1.0"
 
 
-def examples_of(path: Path) -> list[Any]:
+def examples_of(tf: Any, path: Path) -> list[Any]:
     return [
         tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))
     ]
 
 
-def assert_equal_datasets(ours: Path, theirs: Path) -> None:
+def assert_equal_datasets(tf: Any, ours: Path, theirs: Path) -> None:
     names = sorted(path.name for path in theirs.iterdir())
     assert sorted(path.name for path in ours.iterdir()) == sorted({*names, *OWN})
     for name in METADATA:
         assert (ours / name).read_bytes() == (theirs / name).read_bytes()
     for name in names:
         if "tfrecord" in name:
-            assert examples_of(ours / name) == examples_of(theirs / name), name
+            assert examples_of(tf, ours / name) == examples_of(tf, theirs / name), name
 
 
-def test_many_shards_of_all_splits(archives: Path, tmp_path: Path) -> None:
+def test_many_shards_of_all_splits(tf: Any, archives: Path, tmp_path: Path) -> None:
     theirs = prepare_with_tfds(archives, tmp_path / "theirs", LIMITS)
     report = convert(
         archives, tmp_path / "ours", workers=2, allow_incomplete=True, shard_limits=LIMITS
@@ -73,7 +74,7 @@ def test_many_shards_of_all_splits(archives: Path, tmp_path: Path) -> None:
         "validation": 4,
         "test": 1,
     }
-    assert_equal_datasets(ours, theirs)
+    assert_equal_datasets(tf, ours, theirs)
 
     names = {}
     for path in ours.glob("*-train.*"):
@@ -100,12 +101,12 @@ def test_many_shards_of_all_splits(archives: Path, tmp_path: Path) -> None:
             assert split != "test" or ours_one["label"] == -1
 
 
-def test_the_command_under_the_limits_of_tfds(archives: Path, tmp_path: Path) -> None:
+def test_the_command_under_the_limits_of_tfds(tf: Any, archives: Path, tmp_path: Path) -> None:
     theirs = prepare_with_tfds(archives, tmp_path / "theirs", ShardLimits())
     command = [sys.executable, "-m", "converter", "--source", str(archives)]
     options = ["--out", str(tmp_path / "ours"), "--workers", "2", "--allow-incomplete"]
     subprocess.run([*command, *options], check=True, capture_output=True, timeout=200)
-    assert_equal_datasets(tmp_path / "ours" / "imagenet2012" / "5.1.0", theirs)
+    assert_equal_datasets(tf, tmp_path / "ours" / "imagenet2012" / "5.1.0", theirs)
 
 
 def test_the_folder_in_the_test_archive_of_2019_is_no_part_of_the_name(

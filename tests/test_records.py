@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,14 +20,12 @@ from converter.records import (
     read_payloads,
 )
 
-tf = pytest.importorskip("tensorflow")
-
 names = st.binary(max_size=300)
 labels = st.sampled_from([-1, 0, 1, 127, 128, 999]) | st.integers(-(2**63), 2**63 - 1)
 images = st.binary(max_size=400) | st.integers(0, 70_000).map(lambda n: b"\xa5" * n)
 
 
-def expected_example(name: bytes, label: int, image: bytes) -> bytes:
+def expected_example(tf: Any, name: bytes, label: int, image: bytes) -> bytes:
     feature = tf.train.Feature
     example = tf.train.Example(
         features=tf.train.Features(
@@ -43,11 +42,11 @@ def expected_example(name: bytes, label: int, image: bytes) -> bytes:
 @settings(derandomize=True, max_examples=300, deadline=None)
 @given(names, labels, images)
 def test_bytes_are_protobufs_and_sizes_are_known_before(
-    name: bytes, label: int, image: bytes
+    tf: Any, name: bytes, label: int, image: bytes
 ) -> None:
     before, after = frame_image(name, label, image)
     (payload,) = read_payloads(io.BytesIO(before + image + after))
-    assert payload == expected_example(name, label, image)
+    assert payload == expected_example(tf, name, label, image)
     columns = [np.array([value], np.int64) for value in (len(name), len(image), label)]
     assert example_sizes(*columns).tolist() == [len(payload)]
     record = parse_example(payload)
@@ -55,17 +54,17 @@ def test_bytes_are_protobufs_and_sizes_are_known_before(
     assert record.size == len(payload) == len(before + image + after) - FRAMING_BYTES
 
 
-def test_tensorflow_reads_the_framing(tmp_path: Path) -> None:
+def test_tensorflow_reads_the_framing(tf: Any, tmp_path: Path) -> None:
     records = [(b"a_%d.JPEG" % n, n - 1, bytes(range(256)) * n) for n in range(5)]
     framed = [(frame_image(*record), record[2]) for record in records]
     path = tmp_path / "x.tfrecord"
     path.write_bytes(b"".join(before + image + after for (before, after), image in framed))
     read = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
-    assert read == [expected_example(*record) for record in records]
+    assert read == [expected_example(tf, *record) for record in records]
 
 
-def test_any_map_order_is_read() -> None:
-    example = tf.train.Example.FromString(expected_example(b"n.JPEG", 7, b"pixels"))
+def test_any_map_order_is_read(tf: Any) -> None:
+    example = tf.train.Example.FromString(expected_example(tf, b"n.JPEG", 7, b"pixels"))
     parts = [
         tf.train.Features(feature={key: example.features.feature[key]}).SerializeToString()
         for key in ("label", "image", "file_name")

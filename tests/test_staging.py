@@ -658,7 +658,7 @@ def test_auto_asks_the_system_about_the_disk(
     said: str,
 ) -> None:
     fake_disk(tmp_path / "sys", archives, rotational, name)
-    monkeypatch.setattr(osal, "SYS", str(tmp_path / "sys"))
+    monkeypatch.setattr(osal.disks, "SYS", str(tmp_path / "sys"))
     monkeypatch.setattr(io_choice, "SMALL_BYTES", 1000)
     monkeypatch.setattr(io_choice, "probe", lambda reader: (100e6, 90e6))
     heard = Said()
@@ -677,7 +677,7 @@ def test_a_probe_decides_where_nobody_tells(
         sequential, scattered = io_choice.probe(reader)
     assert sequential > 0
     assert scattered > 0
-    monkeypatch.setattr(osal, "SYS", str(tmp_path / "nothing"))
+    monkeypatch.setattr(osal.disks, "SYS", str(tmp_path / "nothing"))
     monkeypatch.setattr(io_choice, "SMALL_BYTES", 1000)
     assert osal.rotational(path) is None
     for rates, staged in (((150e6, 12e6), True), ((500e6, 300e6), False)):
