@@ -114,6 +114,7 @@ prefix() {
 # Runs a Windows program; its stdout and stderr must be a pipe or a terminal, never a plain file.
 export WINEPREFIX='$root/prefix' WINEARCH=win64 WINEDEBUG=-all
 export WINEDLLOVERRIDES='ucrtbase=n,b;mscoree,mshtml='
+export WINEPATH='Z:$(tr / '\\' <<<"$root/python")'  # Scripts\\*.exe look for python.exe there
 unset DISPLAY WAYLAND_DISPLAY
 exec wine "\$@"
 W
