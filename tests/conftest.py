@@ -7,6 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.system import WINDOWS
+
+collect_ignore = ["windows"] if WINDOWS else []
+"""What drives a Windows Python from outside."""
+
 
 @pytest.fixture(scope="session")
 def tf() -> Any:

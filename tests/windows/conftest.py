@@ -52,9 +52,9 @@ class Archives:
 
 @pytest.fixture(scope="session")
 def machine() -> Machine:
-    if "IMAGENET_CONVERT_WINE" not in os.environ:
+    if "IMAGENET_CONVERT_WINE_MACHINE" not in os.environ:
         pytest.skip("tests/windows/run.sh runs this")
-    return Machine(Path(os.environ["IMAGENET_CONVERT_WINE"]))
+    return Machine(Path(os.environ["IMAGENET_CONVERT_WINE_MACHINE"]))
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 checkout=$(cd "$here/../.." && pwd)
-root=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/imagenet-convert-wine}
+root=${1:-${IMAGENET_CONVERT_WINE:-${XDG_CACHE_HOME:-$HOME/.cache}/imagenet-convert-wine}}
 python=${PYTHON:-python3}
 
 if ! said=$(TF=${IMAGENET_CONVERT_WINE_TF:-1} PYTHON=$python "$here/setup.sh" "$root" 2>&1); then
@@ -37,10 +37,10 @@ began=$SECONDS
 echo "+ the core suite under Windows Python"
 core=0
 winpy -m pytest -n "${IMAGENET_CONVERT_WINE_PROCESSES:-2}" -q -p no:cacheprovider -rs \
-    -m "not slow and not tensorflow" tests --ignore tests/windows || core=$?
+    -m "not slow and not tensorflow" tests || core=$?
 echo "+ $((SECONDS - began)) s"
 began=$SECONDS
 echo "+ driven from outside"
-IMAGENET_CONVERT_WINE=$root "$python" -m pytest -n 0 -q -p no:cacheprovider tests/windows
+IMAGENET_CONVERT_WINE_MACHINE=$root "$python" -m pytest -n 0 -q -p no:cacheprovider --durations 8 tests/windows
 echo "+ $((SECONDS - began)) s"
 exit "$core"

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # A genuine Windows CPython 3.11 under wine, without a display, with what this project needs.
 #
-#   [TF=1] tests/windows/setup.sh [FOLDER]     FOLDER: ${XDG_CACHE_HOME:-~/.cache}/imagenet-convert-wine
+#   [TF=1] tests/windows/setup.sh [FOLDER]
+#
+# FOLDER is by default $IMAGENET_CONVERT_WINE, else imagenet-convert-wine in the user's cache.
 #
 # TF=1 adds TensorFlow (1.7 GB). A finished set-up is used again. Afterwards FOLDER/winpy ARGS is
 # that Python, and FOLDER/run PROGRAM ARGS another program; stdout must be a pipe or a terminal.
@@ -9,7 +11,7 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-root=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/imagenet-convert-wine}
+root=${1:-${IMAGENET_CONVERT_WINE:-${XDG_CACHE_HOME:-$HOME/.cache}/imagenet-convert-wine}}
 mkdir -p "$root"
 root=$(cd "$root" && pwd)
 python=${PYTHON:-python3}
@@ -112,6 +114,7 @@ prefix() {
 # Runs a Windows program; its stdout and stderr must be a pipe or a terminal, never a plain file.
 export WINEPREFIX='$root/prefix' WINEARCH=win64 WINEDEBUG=-all
 export WINEDLLOVERRIDES='ucrtbase=n,b;mscoree,mshtml='
+export WINEPATH='Z:$(tr / '\\' <<<"$root/python")'  # Scripts\\*.exe look for python.exe there
 unset DISPLAY WAYLAND_DISPLAY
 exec wine "\$@"
 W
