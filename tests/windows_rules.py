@@ -46,7 +46,7 @@ def unlink(path: Any, **options: Any) -> None:
 def impose() -> None:
     """Makes the rules hold in this process."""
     vars(os).update(replace=replace, unlink=unlink, remove=unlink)
-    for name in ("pread", "posix_fadvise", "writev", "statvfs", "major"):
+    for name in ("pread", "posix_fadvise", "writev", "major"):
         delattr(os, name)
 
 
