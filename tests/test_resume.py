@@ -53,6 +53,7 @@ with stop_signals_raise(Interrupted, Terminated):
         os._exit(error.exit_code)
 """
 KILL_AT = """
+import os, signal
 from converter import osal
 count = 0
 def counted(real):
@@ -313,7 +314,8 @@ def test_interrupted_while_it_publishes(
     archives: Path, tmp_path: Path, undisturbed: str, before_the_end: int
 ) -> None:
     number = durable_operations(archives, tmp_path) - before_the_end
-    fault = KILL_AT.format(number=number, inline=True).replace(", 9)", ", 2)")
+    fault = KILL_AT.format(number=number, inline=True)
+    fault = fault.replace("os.kill(os.getpid(), 9)", "signal.raise_signal(2)")
     process = start(archives, tmp_path / "out", fault, workers=1)
     _, said = process.communicate(timeout=60)
     assert process.returncode in (0, 130), said

@@ -178,6 +178,9 @@ def test_compressed_tars(archives: Path, tmp_path: Path, direct: str, kind: str)
         run(tmp_path / "other", source, io="direct")
 
 
+CAT = "import shutil, sys; shutil.copyfileobj(open(sys.argv[1], 'rb'), sys.stdout.buffer)"
+
+
 @pytest.mark.parametrize("kind", ["gz", ""])
 def test_a_real_pipe(archives: Path, tmp_path: Path, direct: str, kind: str) -> None:
     train = archive(archives, "train")
@@ -191,7 +194,7 @@ def test_a_real_pipe(archives: Path, tmp_path: Path, direct: str, kind: str) -> 
         "plan.ShardLimits.__init__.__defaults__ = (3000, 6000)\n"
         "from converter.cli import main; main()\n"
     )
-    with subprocess.Popen(["cat", str(train)], stdout=subprocess.PIPE) as cat:
+    with subprocess.Popen([sys.executable, "-c", CAT, str(train)], stdout=subprocess.PIPE) as cat:
         done = subprocess.run(
             [sys.executable, "-c", script, *arguments],
             stdin=cat.stdout,

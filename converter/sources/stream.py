@@ -11,7 +11,7 @@ import hashlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
@@ -38,19 +38,23 @@ _POLL_SECONDS: Final = 0.5
 class _Ahead:
     """Lets a thread make pieces before they are asked for."""
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
+    def __init__(self, pieces: Iterator[bytes], at_the_end: Callable[[], None]) -> None:
+        self._at_the_end = at_the_end
         self._queue: queue.Queue[bytes | BaseException] = queue.Queue(_PIECES_AHEAD)
         self._stop = threading.Event()
         threading.Thread(target=self._make, args=(pieces,), daemon=True, name="ahead").start()
 
     def _make(self, pieces: Iterator[bytes]) -> None:
+        last: bytes | BaseException = b""
         try:
             for piece in pieces:
                 if not self._put(piece):
                     return
-            self._put(b"")
         except BaseException as error:
-            self._put(error)
+            last = error
+        finally:
+            self._at_the_end()
+        self._put(last)
 
     def _put(self, piece: bytes | BaseException) -> bool:
         while not self._stop.is_set():
@@ -234,7 +238,7 @@ class Stream:
         pieces: Iterable[bytes] = self._pieces()
         if self.compression is not None:
             self.compression.open()  # says at once what is missing
-            self._ahead = _Ahead(unpacked(self._pieces(), self.compression))
+            self._ahead = _Ahead(unpacked(self._pieces(), self.compression), self._input.close)
             pieces = self._ahead
         return StreamReader(pieces, with_md5=with_md5)
 

@@ -28,7 +28,7 @@ trap 'rm -rf "$work"' EXIT
 cp -r "$checkout"/{converter,tests,pyproject.toml,README.md,LICENSE} "$work"
 cd "$work"
 winpy() {
-    "$root/winpy" "$@" </dev/null 2>&1 | tr -d '\r'
+    "$root/winpy" "$@" </dev/null 2>&1 | sed -u 's/\r$//'
 }
 PIP_CONFIG_FILE=/dev/null winpy -m pip --disable-pip-version-check --quiet install \
     --no-deps --no-index --no-build-isolation --force-reinstall .
