@@ -21,6 +21,7 @@ from converter.journal import Journal
 from converter.output import command_line, output_errors
 from converter.progress import PlainProgress
 from converter.scan import ROW
+from tests.system import not_on_windows
 from tests.tarmaker import nested, tar
 from tests.world import INCOMPLETE, TRAIN, VAL, World, in_this_process
 
@@ -54,6 +55,7 @@ def test_a_log_that_cannot_be_opened_is_an_error_of_the_output(world: World, pla
     assert "Finished shards" not in said
 
 
+@not_on_windows("there is no /dev/full")
 def test_a_log_that_fails_does_not_matter(world: World) -> None:
     code, said = world.run(INCOMPLETE, "--log-file", "/dev/full")
     assert code == 0
