@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,7 +78,7 @@ def main(
             continue
         with (
             tempfile.TemporaryDirectory(dir=place, prefix="imagenet-benchmark-") as work,
-            Balloon() as balloon,
+            closing(Balloon()) as balloon,
         ):
             if medium == "cold" and not drop_caches():
                 print("cold: skipped, the page cache may not be emptied here")

@@ -7,7 +7,6 @@ holds what is free and gives it up, a little ahead, as others take it.
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -20,24 +19,17 @@ _POLL_SECONDS: Final = 0.01
 
 
 class Balloon:
-    """Holds free memory while it is entered."""
+    """Holds free memory until it is closed."""
 
     def __init__(self) -> None:
         self._chunks: list[Any] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Balloon:
         self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Gives everything up."""
         self._stop.set()
         self._thread.join()
         self._chunks.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections import Counter
 from dataclasses import replace
@@ -47,5 +46,4 @@ def write_carefully(task: ShardTask) -> ShardResult:
             else:
                 return result
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            osal.remove(trace)
+        osal.remove(trace, missing_ok=True)

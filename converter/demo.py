@@ -5,7 +5,6 @@ It serves the demo, the tests and the benchmarks, so its images must cost what r
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import tarfile
@@ -210,8 +209,7 @@ def _write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
                 _fill_tar(file, members)
             osal.replace(temporary, path)
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                osal.remove(temporary)
+            osal.remove(temporary, missing_ok=True)
 
 
 def _fill_tar(file: BinaryIO, members: Iterable[tuple[str, bytes]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import tempfile
@@ -146,5 +145,4 @@ def sweep(folder: Path, keep: Iterable[str]) -> None:
     with output_errors(folder):
         for path in folder.iterdir():
             if path.name not in kept:
-                with contextlib.suppress(FileNotFoundError):
-                    osal.remove(path)
+                osal.remove(path, missing_ok=True)

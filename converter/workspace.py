@@ -185,8 +185,9 @@ class Workspace:
             OutputError: something cannot be removed.
         """
         with output_errors(self.work):
-            _remove_if_there(self.dataset / INFO)  # or the rest might look like a join's
-            _remove_if_there(self.work / JOURNAL)
+            # Without it the rest does not look like a join's.
+            osal.remove(self.dataset / INFO, missing_ok=True)
+            osal.remove(self.work / JOURNAL, missing_ok=True)
             osal.remove_folder(self.dataset)
             shutil.rmtree(self.converted, ignore_errors=True)
         make_folder(self.dataset)
@@ -251,11 +252,6 @@ class Workspace:
                 write_durably(self.final / name, (self.dataset / name).read_bytes())
         osal.replace(self.dataset, self.work / "joined")  # from here on nothing is left to finish
         osal.remove_folder(self.work)
-
-
-def _remove_if_there(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        osal.remove(path)
 
 
 def _remove(path: Path) -> None:

@@ -42,13 +42,21 @@ def replace(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> N
     _tried_again(lambda: os.replace(source, target), PermissionError)
 
 
-def remove(path: str | os.PathLike[str]) -> None:
+def remove(path: str | os.PathLike[str], *, missing_ok: bool = False) -> None:
     """Removes a file.
+
+    Args:
+        path: the file.
+        missing_ok: whether it may be gone already.
 
     Raises:
         OSError: it is not there, or cannot be removed.
     """
-    _tried_again(lambda: os.unlink(path), PermissionError)
+    try:
+        _tried_again(lambda: os.unlink(path), PermissionError)
+    except FileNotFoundError:
+        if not missing_ok:
+            raise
 
 
 def remove_folder(path: str | os.PathLike[str]) -> None:
