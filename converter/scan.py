@@ -5,6 +5,7 @@ The result is compact columns, not an object per image, since train has 1,281,16
 
 from __future__ import annotations
 
+import os
 import re
 from array import array
 from collections.abc import Sequence
@@ -117,7 +118,7 @@ class _Scanner:
     def _note(self, kind: str, name: str, offset: int, why: str = "") -> None:
         place = f"{self._part.place}!{name} at byte {offset}"
         if self._in_folder:
-            place = f"{self._part.path}/{name}"
+            place = os.path.join(self._part.path, *name.split("/"))
         self._findings.add(kind, f"{place}: {why}" if why else place)
 
     def _member(self, name: str, offset: int, size: int) -> None:

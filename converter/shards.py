@@ -30,6 +30,8 @@ VALIDATE_LEVELS: Final = ("off", "header", "decode")
 ON_CORRUPT: Final = ("fail", "skip", "keep")
 _WRITE_BUFFER: Final = 64 << 10
 """Longer pieces go to the file past the buffer, without a copy."""
+_WRITEBACK: Final = 16 << 20
+"""Bytes after which the disk may begin to write, beside the work on the next images."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class _Writer:
 
     def write(self, temporary: Path) -> ShardResult:
         digest = hashlib.sha256()
-        records = size = 0
+        records = size = written_back = 0
         with open(temporary, "wb", buffering=_WRITE_BUFFER) as file:
             for name, label, data in self._accepted():
                 if self._refused:
@@ -172,6 +174,10 @@ class _Writer:
                     digest.update(piece)
                 records += 1
                 size += len(before) + len(data) + len(after)
+                if size - written_back >= _WRITEBACK:
+                    file.flush()
+                    osal.begin_writeback(file.fileno(), written_back, size - written_back)
+                    written_back = size
             if not self._refused:
                 file.flush()
                 os.fsync(file.fileno())

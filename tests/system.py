@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
+from typing import Final, TypeVar
 
 import pytest
+
+Value = TypeVar("Value")
 
 WINDOWS: Final = sys.platform == "win32"
 
@@ -18,6 +20,6 @@ def not_on_windows(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(WINDOWS, reason=f"on Windows {reason}")
 
 
-def fewer_on_windows(*values: int, keep: int) -> tuple[int, ...]:
+def fewer_on_windows(*values: Value, keep: int) -> tuple[Value, ...]:
     """Returns the values, on Windows only some: a start of Python with TFDS costs seconds there."""
     return values[:: max(1, len(values) // keep)][:keep] if WINDOWS else values

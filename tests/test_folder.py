@@ -25,7 +25,7 @@ from converter.sources.base import FOLDER, Part, SourceFile
 from converter.sources.find import find_sources
 from converter.sources.folder import OpenFolder, respelled, spelling_of, survey
 from converter.sources.reading import ImageReader
-from tests.system import not_on_windows
+from tests.system import WINDOWS, not_on_windows
 from tests.tarmaker import tar
 from tests.world import (
     CLASSES,
@@ -153,7 +153,7 @@ def test_folders_that_may_not_be_looked_into_are_all_named(
 def test_a_hundred_thousand_files_cost_one_look_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = 100_000
+    count = 2_000 if WINDOWS else 100_000
     for number in range(1, count + 1):
         os.close(os.open(tmp_path / numbered_name("test", number), os.O_CREAT | os.O_WRONLY))
     entries = Entries(tmp_path)
@@ -164,7 +164,7 @@ def test_a_hundred_thousand_files_cost_one_look_each(
     (part,) = found.parts
     scan = scan_part(part)
     seconds = time.monotonic() - began
-    assert entries.stats == count
+    assert entries.stats == (0 if WINDOWS else count)  # there os.stat looks, see status_of
     assert len(scan.rows["test"]) == count
     assert scan.files == (SourceFile(str(tmp_path), 0, 0, FOLDER),)
     assert scan.rows["test"].nbytes + 200 * len(scan.files) < 30 * count
@@ -173,6 +173,7 @@ def test_a_hundred_thousand_files_cost_one_look_each(
     shutil.rmtree(tmp_path)
 
 
+@not_on_windows("nothing counts the open files")
 def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
     data = [b"image %d" % n for n in range(200)]
     for number, image in enumerate(data):
@@ -200,7 +201,7 @@ def test_a_rewritten_image_is_noticed_when_it_is_read(tmp_path: Path) -> None:
     changed = path.stat().st_mtime_ns
     with closing(ImageReader([SourceFile(str(tmp_path), 0, 0, FOLDER)])) as reader:
         assert reader.read(0, name, changed, 6) == b"before"
-        os.utime(path, ns=(0, changed + 1))
+        os.utime(path, ns=(0, changed + 1000))
         with pytest.raises(SourceChangedError, match="changed while it was converted"):
             reader.read(0, name, changed, 6)
         path.write_bytes(b"after it")
@@ -276,6 +277,7 @@ def test_a_tar_that_changes_while_it_is_indexed(tmp_path: Path) -> None:
         build_index(scans, None, ())
 
 
+@not_on_windows("links need a privilege")
 def test_a_folder_under_two_names_is_read_once(tmp_path: Path) -> None:
     source = write(tmp_path / "a", VAL)
     (tmp_path / "b").symlink_to("a")

@@ -18,12 +18,15 @@ from converter.published import read_info
 from converter.report import Report
 from converter.verify import verify
 from tests.powerloss import Disk, PowerLoss
+from tests.system import not_on_windows
 
 SIZE = DemoSize(
     images_per_class=2, validation=8, test=4, classes=5, width=16, height=16, mean_bytes=700
 )
 LIMITS = ShardLimits(min_bytes=2000, max_bytes=4000)
 DATASET = Path("imagenet2012") / "5.1.0"
+
+pytestmark = not_on_windows("no folder can be opened and made durable")
 
 
 @pytest.fixture(autouse=True)

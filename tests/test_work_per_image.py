@@ -21,6 +21,7 @@ from converter.pictures import draw
 from converter.scan import ROW
 from converter.shards import ShardTask, write_shard
 from converter.sources.base import SourceFile
+from tests.system import WINDOWS
 
 SHORT, LONG = 10, 60
 IMAGE = draw("photograph", 1, seed=0, usual=(500, 375), mean_bytes=110_000)
@@ -86,7 +87,9 @@ def counter(kind: str) -> int:
     return int(dict(line.split(": ") for line in lines)[kind])
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="the system does not count them")
+@pytest.mark.skipif(
+    WINDOWS or not os.path.exists("/proc/self/io"), reason="the system does not count them"
+)
 def test_reads_and_writes(source: Path) -> None:
     assert per_image(system_calls("syscr"), source, "decode") == pytest.approx(1, abs=0.05)
     assert per_image(system_calls("syscw"), source, "decode") <= 2.1

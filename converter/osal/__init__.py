@@ -5,7 +5,15 @@ Nothing else in this project asks which system it runs on.
 
 from converter.osal.console import open_closed_streams, quoted, set_time_command
 from converter.osal.disks import inodes_exhausted, mount_of, rotational, same_device
-from converter.osal.files import append, fsync_folder, remove, remove_folder, replace, status_of
+from converter.osal.files import (
+    append,
+    begin_writeback,
+    fsync_folder,
+    remove,
+    remove_folder,
+    replace,
+    status_of,
+)
 from converter.osal.names import length_refusal, name_refusal
 from converter.osal.processes import (
     MOST_WORKERS,
@@ -23,6 +31,7 @@ __all__ = [
     "SequentialReader",
     "append",
     "begin_worker",
+    "begin_writeback",
     "exit_if_orphaned",
     "fsync_folder",
     "ignore_stop_signals",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -86,6 +87,17 @@ def _tried_again(call: Callable[[], object], what: type[OSError]) -> None:
         else:
             return
     call()
+
+
+def begin_writeback(fd: int, offset: int, size: int) -> None:
+    """Lets the system begin to put these bytes of a file on the disk, where it can be asked to.
+
+    Linux does so when it is told that nobody will read them. An fsync at the end then waits for
+    the last of them only.
+    """
+    if hasattr(os, "posix_fadvise"):
+        with contextlib.suppress(OSError):  # what is wrong is for the fsync to say
+            os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
 
 
 def fsync_folder(path: str | os.PathLike[str]) -> None:

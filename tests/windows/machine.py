@@ -131,6 +131,18 @@ class Machine:
         finally:
             link.unlink()
 
+    @contextlib.contextmanager
+    def share(self, server: str, name: str, folder: Path) -> Iterator[None]:
+        r"""Makes a folder the share `\\server\name` while the block runs."""
+        link = self.root / "prefix" / "dosdevices" / "unc" / server / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder)
+        try:
+            yield
+        finally:
+            link.unlink()
+
     def folder(self, name: str) -> Path:
         """Returns an empty folder on drive C."""
         path = self.c / name

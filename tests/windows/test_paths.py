@@ -51,6 +51,18 @@ def test_the_root_of_a_drive(machine: Machine, plain: Archives, tmp_path: Path) 
     assert (tmp_path / "imagenet2012" / "5.1.0" / "SHA256SUMS").read_bytes() == plain.sums
 
 
+def test_a_share_of_a_server(machine: Machine, plain: Archives, tmp_path: Path) -> None:
+    shutil.copytree(plain.folder, tmp_path / "my archives")
+    with machine.share("nas", "data", tmp_path):
+        done = convert(machine, r"\\nas\data\my archives", r"\\nas\data\sets")
+        assert done.code == 0, done.said
+        checked = machine.run(machine.command, "verify", "//nas/data/sets", timeout=280)
+        assert checked.code == 0, checked.said
+    assert r"data_dir='\\\\nas\\data\\sets'" in done.said
+    made = tmp_path / "sets" / "imagenet2012" / "5.1.0"
+    assert (made / "SHA256SUMS").read_bytes() == plain.sums
+
+
 def test_a_backslash_before_the_closing_quote_is_explained(machine: Machine) -> None:
     done = machine.batch(r'imagenet-convert --source "C:\my archives\" --out "C:\Datasets"')
     assert done.code == 2
