@@ -68,7 +68,10 @@ class Arm:
 @contextmanager
 def one_process() -> Iterator[None]:
     """Runs all tasks here, so that there is one arm for all of them."""
-    with mock.patch("converter.pool.run", lambda run, tasks, workers: map(run, tasks)):
+    with (
+        mock.patch("converter.pool.run", lambda run, tasks, workers: map(run, tasks)),
+        mock.patch("converter.pool.start"),
+    ):
         yield
 
 

@@ -19,6 +19,7 @@ from converter.progress import Progress
 from converter.proof import begin_proof
 from converter.published import REPORT_NAME, PublishedSplit
 from converter.report import Report, make_report
+from converter.shards import get_ready
 from converter.sources.find import Found
 from converter.staging import Staging
 from converter.verify import digests_of
@@ -112,6 +113,7 @@ def convert(
 def _run(options: Options, progress: Progress) -> Report:
     began = time.monotonic()
     found = preparing.find(options, progress)
+    pool.start(get_ready, options.workers)  # takes as long as the import of TFDS, which is next
     space = Workspace(options.out, publish.dataset_version())
     preparing.require_short_paths(options, space)
     with space.locked():

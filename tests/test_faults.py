@@ -14,6 +14,7 @@ from converter import convert, errors, osal
 from converter.demo import DemoSize, make_archives
 from converter.errors import ConversionError, NoSpaceError, OutputError, SourceReadError
 from converter.osal import RandomReader
+from tests.world import stay_in_this_process
 
 SIZE = DemoSize(
     images_per_class=1, validation=5, test=0, classes=3, width=16, height=16, mean_bytes=700
@@ -106,7 +107,7 @@ def test_a_failing_disk_is_named_and_the_next_run_goes_on(
     said: str,
     at: int,
 ) -> None:
-    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+    stay_in_this_process(monkeypatch)
     make_archives(tmp_path / "tars", SIZE)
     out = tmp_path / "out"
     real, count = getattr(module, call), 0

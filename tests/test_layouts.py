@@ -30,6 +30,7 @@ from tests.world import (
     jpeg,
     kaggle,
     sorted_val,
+    stay_in_this_process,
     world,
     write,
 )
@@ -51,7 +52,7 @@ def layout(build: Layout) -> Layout:
 @pytest.fixture(scope="module")
 def official(tmp_path_factory: pytest.TempPathFactory) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+        stay_in_this_process(patch)
         made = World(tmp_path_factory.mktemp("official"))
         assert made.run(INCOMPLETE)[0] == 0
         return made.sums

@@ -19,6 +19,7 @@ from converter.report import Report
 from converter.verify import verify
 from tests.powerloss import Disk, PowerLoss
 from tests.system import not_on_windows
+from tests.world import stay_in_this_process
 
 SIZE = DemoSize(
     images_per_class=2, validation=8, test=4, classes=5, width=16, height=16, mean_bytes=700
@@ -31,7 +32,7 @@ pytestmark = not_on_windows("no folder can be opened and made durable")
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+    stay_in_this_process(monkeypatch)
     monkeypatch.setattr("converter.conversion.publish.dataset_version", lambda: "5.1.0")
 
 

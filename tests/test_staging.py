@@ -61,6 +61,7 @@ from tests.world import (
     in_this_process,
     jpeg,
     kaggle,
+    stay_in_this_process,
     world,
 )
 
@@ -99,7 +100,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def direct(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("direct")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+        stay_in_this_process(patch)
         run(out, archives, io="direct")
     return sums(out)
 

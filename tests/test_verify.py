@@ -20,6 +20,7 @@ from converter.readback import ReadTask, label_of_name, read_shard
 from converter.records import frame_image
 from converter.verify import SplitVerdict, verify
 from tests.system import WINDOWS
+from tests.world import stay_in_this_process
 
 TINY = DemoSize(
     images_per_class=2, validation=12, test=4, classes=5, width=16, height=16, mean_bytes=700
@@ -132,7 +133,7 @@ def edited(name: str, *path: str | int, value: object) -> Callable[[Path], objec
 def test_metadata_that_tfds_would_not_read_is_found_without_checksums(
     dataset: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object]
 ) -> None:
-    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+    stay_in_this_process(monkeypatch)
     (dataset / "SHA256SUMS").unlink()
     verify(dataset, workers=1).require_sound()
     damage(dataset)
@@ -175,7 +176,7 @@ def test_every_flipped_bit_of_a_shard_is_found_at_its_record(published: Path) ->
 def test_every_altered_byte_of_every_file_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+    stay_in_this_process(monkeypatch)
     monkeypatch.setattr("converter.pool.shut_down", lambda: None)
     tiny = replace(TINY, images_per_class=1, validation=2, test=1, classes=1, width=8, height=8)
     make_archives(tmp_path / "tars", tiny)
@@ -269,7 +270,7 @@ def test_what_is_no_dataset_is_named(tmp_path: Path) -> None:
 def test_unfinished_work_is_named(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+    stay_in_this_process(monkeypatch)
     make_archives(tmp_path / "tars", TINY)
     tar = tmp_path / "tars" / "ILSVRC2012_img_val.tar"
     data = tar.read_bytes()

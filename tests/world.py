@@ -126,10 +126,16 @@ class World:
             }
 
 
+def stay_in_this_process(patch: pytest.MonkeyPatch) -> None:
+    """Runs all tasks here, one after another."""
+    patch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+    patch.setattr("converter.pool.start", lambda get_ready, workers: None)
+
+
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting processes for each of so many cases would take minutes; others test with them."""
-    monkeypatch.setattr("converter.pool.run", lambda run, tasks, workers: map(run, tasks))
+    stay_in_this_process(monkeypatch)
 
 
 @pytest.fixture
