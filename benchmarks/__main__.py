@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.balloon import Balloon
-from benchmarks.compare import equal_records
+from benchmarks.compare import Comparison
 from benchmarks.contestants import (
     TFDS,
     Contestant,
@@ -116,7 +116,7 @@ def measure(
 ) -> tuple[list[Round], int]:
     """Runs every contestant in every round, and compares what the first round made with TFDS's."""
     measured: list[Round] = []
-    equal = 0
+    comparison: Comparison | None = None
     out, theirs = course.work / "out", course.work / "theirs"
     for number in range(rounds):
         for contestant in contestants(course.material, workers):
@@ -128,11 +128,12 @@ def measure(
                 continue
             if contestant.name == TFDS:
                 out.rename(theirs)
-            elif theirs.exists():
-                equal = equal_records(_version(out), _version(theirs))
+                comparison = Comparison(_version(theirs))
+            elif comparison:
+                comparison.add(_version(out))
         shutil.rmtree(out, ignore_errors=True)
         shutil.rmtree(theirs, ignore_errors=True)
-    return measured, equal
+    return measured, comparison.records if comparison else 0
 
 
 def measure_one(contestant: Contestant, course: Course, out: Path) -> Round:

@@ -5,8 +5,40 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from converter.published import METADATA, read_info
+from converter.published import CHECKSUMS, METADATA, read_info
 from converter.records import parse_example, read_payloads
+from converter.work import file_sha256
+
+
+class Comparison:
+    """Compares datasets with one that TFDS made; the records of equal files only once.
+
+    Args:
+        theirs: version folder of TFDS's dataset.
+
+    Attributes:
+        records: how many every dataset has in common with it.
+    """
+
+    def __init__(self, theirs: Path) -> None:
+        self._theirs = theirs
+        self._equal = b""
+        self.records = 0
+
+    def add(self, ours: Path) -> None:
+        """Compares one.
+
+        Raises:
+            AssertionError: a record or a metadata file differs, or a file from its checksum.
+        """
+        sums = (ours / CHECKSUMS).read_bytes()
+        for line in sums.decode("ascii").splitlines():
+            digest, name = line.split("  ")
+            if file_sha256(ours / name) != digest:
+                raise AssertionError(f"{name} has not the digest of {CHECKSUMS}")
+        if sums != self._equal:
+            self.records = equal_records(ours, self._theirs)
+            self._equal = sums
 
 
 def equal_records(ours: Path, theirs: Path) -> int:

@@ -26,7 +26,8 @@ BUCKETS: Final = {"train": 1024, "validation": 64, "test": 128}
 """As many as ImageNet 2012 has shards: 100 to 150 MB each."""
 _BUFFERS: Final = {"train": 256 << 10, "validation": 1 << 20, "test": 1 << 20}
 """Bytes gathered for a bucket before they are written; on average half of that is in use."""
-_WRITES_AHEAD: Final = 8
+_WRITERS: Final = 2
+_WRITES_AHEAD: Final = 8 * _WRITERS
 _SYNCED_AT_ONCE: Final = 16
 """A file system makes many files durable in one go if it is asked for them at the same time."""
 SUFFIX: Final = ".staged"
@@ -35,6 +36,7 @@ SUFFIX: Final = ".staged"
 @dataclass
 class _Bucket:
     file: SourceFile
+    writer: ThreadPoolExecutor
     written: int
     parts: list[bytes] = field(default_factory=list)
     gathered: int = 0
@@ -60,7 +62,8 @@ class Buckets:
         self._source = source
         self._durable = durable
         self._buckets: dict[tuple[str, int], _Bucket] = {}
-        self._writer = ThreadPoolExecutor(1)  # while it writes, the next images pass
+        # While they write, the next images pass. A file has one of them, which keeps the order.
+        self._writers = [ThreadPoolExecutor(1) for _ in range(_WRITERS)]
         self._writes: deque[Future[None]] = deque()
         self.added = 0
 
@@ -92,7 +95,8 @@ class Buckets:
 
     def _new(self, split: str, number: int) -> _Bucket:
         path = self._folder / f"{split}-{number:04d}{SUFFIX}"
-        bucket = _Bucket(SourceFile(str(path), 0, 0, STAGED, self._source), 0)
+        file = SourceFile(str(path), 0, 0, STAGED, self._source)
+        bucket = _Bucket(file, self._writers[number % _WRITERS], 0)
         self._buckets[split, number] = bucket
         return bucket
 
@@ -106,7 +110,7 @@ class Buckets:
             bucket.is_synced = False
             if there:
                 parts = [b"".join(parts)[there:]]
-            self._writes.append(self._writer.submit(_append, path, parts))
+            self._writes.append(bucket.writer.submit(_append, path, parts))
             self._settle(_WRITES_AHEAD)
 
     def _settle(self, left: int) -> None:
@@ -116,7 +120,8 @@ class Buckets:
 
     def close(self) -> None:
         """Gives up what is not written yet."""
-        self._writer.shutdown(wait=True, cancel_futures=True)
+        for writer in self._writers:
+            writer.shutdown(wait=True, cancel_futures=True)
 
     def make_durable(self) -> dict[str, int]:
         """Writes what is gathered and waits until all is on the disk.

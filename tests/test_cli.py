@@ -78,6 +78,7 @@ def test_conversion_prints_paths_progress_and_summary(archives: Path, tmp_path: 
     assert again.returncode == 4
     assert "exists already" in again.stderr
     assert "--restart" in again.stderr
+    assert "Warning" not in again.stderr  # such as joblib's about workers that were not needed
     sums = (final / "SHA256SUMS").read_bytes()
     anew = command("--source", archives, "--out", tmp_path, "--allow-incomplete", "--restart", "-q")
     assert (anew.returncode, anew.stdout, anew.stderr) == (0, "", "")
@@ -221,6 +222,7 @@ def test_a_library_that_swallows_exceptions_swallows_no_interruption(
     )
     assert done.returncode == 128 + number
     assert "Traceback" not in done.stderr
+    assert "Warning" not in done.stderr
 
 
 def test_verbose_shows_a_traceback_and_keeps_the_exit_code(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from converter.journal import read_line, written_line
 from converter.plan import ShardLimits
 from converter.report import Report
 from converter.workspace import Workspace
-from tests.system import KILLED, fewer_on_windows, not_on_windows
+from tests.system import KILLED, WINDOWS, fewer_on_windows, not_on_windows
 
 CHECKOUT = Path(__file__).parents[1]
 SIZE = DemoSize(
@@ -136,8 +136,9 @@ def assert_goes_on(archives: Path, out: Path, undisturbed: str) -> None:
         "SHA256SUMS",
         "conversion_report.json",
     }
-    with pytest.raises(OutputError, match="exists already"):
-        run(archives, out)
+    if not WINDOWS:  # where it takes seconds
+        with pytest.raises(OutputError, match="exists already"):
+            run(archives, out)
     assert [path.name for path in final.parent.iterdir() if path.is_dir()] == ["5.1.0"]
 
 

@@ -6,6 +6,7 @@ so that what a shard costs once does not count. `benchmarks/` measures the time.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import tracemalloc
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from converter import osal, shards
 from converter.pictures import draw
 from converter.scan import ROW
 from converter.shards import ShardTask, write_shard
@@ -95,6 +97,24 @@ def test_reads_and_writes(source: Path) -> None:
     assert per_image(system_calls("syscw"), source, "decode") <= 2.1
     written = per_image(system_calls("wchar"), source, "decode")
     assert len(IMAGE) < written < len(IMAGE) + 200  # once, with its framing
+
+
+def test_the_disk_may_begin_before_the_shard_ends(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, int]] = []
+
+    def begin_writeback(fd: int, offset: int, size: int) -> None:
+        assert os.fstat(fd).st_size == offset + size  # nothing is left in a buffer
+        told.append((offset, size))
+
+    monkeypatch.setattr(shards, "_WRITEBACK", 3 * len(IMAGE))
+    monkeypatch.setattr(osal, "begin_writeback", begin_writeback)
+    result = write_shard(shard(source, SHORT, "off"))
+    assert len(told) == SHORT // 3
+    assert told[0][0] == 0
+    assert all(one[0] + one[1] == other[0] for one, other in itertools.pairwise(told))
+    assert sum(size for _, size in told) <= result.size
 
 
 opened: list[str] = []
