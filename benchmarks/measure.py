@@ -84,7 +84,7 @@ class _Watch:
 
     def __init__(self, process: psutil.Process, folder: Path) -> None:
         self._process, self._folder = process, folder
-        self._written: dict[int, int] = {}
+        self.written: int | None = None
         self._stopped = threading.Event()
         self.peak_memory = self.peak_folder = 0
         self._threads = [
@@ -97,10 +97,6 @@ class _Watch:
         for thread in self._threads:
             thread.start()
 
-    @property
-    def written(self) -> int | None:
-        return sum(self._written.values()) if self._written else None
-
     def stop(self) -> None:
         self._stopped.set()
         for thread in self._threads:
@@ -112,7 +108,7 @@ class _Watch:
             self._stopped.wait(pause)
 
     def _look_at_processes(self) -> None:
-        total = 0
+        total, written = 0, None
         try:
             tree = [self._process, *self._process.children(recursive=True)]
         except psutil.Error:
@@ -123,12 +119,15 @@ class _Watch:
                 total += getattr(memory, "pss", None) or memory.rss
                 if hasattr(process, "io_counters"):
                     counters = process.io_counters()
-                    self._written[process.pid] = getattr(
+                    # What a process wrote that has ended counts as its parent's from then on.
+                    written = (written or 0) + getattr(
                         counters, "write_chars", counters.write_bytes
                     )
             except psutil.Error:
                 continue
         self.peak_memory = max(self.peak_memory, total)
+        if written is not None:
+            self.written = max(self.written or 0, written)
 
     def _look_at_folder(self) -> None:
         self.peak_folder = max(self.peak_folder, _size(self._folder))
