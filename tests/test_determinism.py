@@ -15,6 +15,7 @@ from converter.demo import DemoSize, make_archives
 from converter.plan import ShardLimits
 from converter.shards import ShardTask, write_shard
 from converter.workspace import Workspace
+from tests.world import stay_in_this_process
 
 SIZE = DemoSize(
     images_per_class=3, validation=30, test=10, classes=20, width=32, height=24, mean_bytes=1000
@@ -84,8 +85,8 @@ def test_workers_import_no_tensorflow(
         tasks.append(task)
         raise ZeroDivisionError
 
+    stay_in_this_process(monkeypatch)
     monkeypatch.setattr("converter.work.write_shard", stop)
-    monkeypatch.setattr("converter.work.pool.run", lambda run, todo, _: map(run, todo))
     with pytest.raises(ZeroDivisionError):
         convert(archives, tmp_path, workers=1, allow_incomplete=True)
     Workspace(tmp_path, "5.1.0").dataset.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,9 @@ from converter.report import Report, versions
 from converter.workspace import Workspace
 from tests.system import WINDOWS, not_on_windows
 from tests.tarmaker import nested
+from tests.world import in_this_process, stay_in_this_process
+
+__all__ = ["in_this_process"]  # fixtures
 
 SIZE = DemoSize(
     images_per_class=2, validation=12, test=4, classes=6, width=16, height=16, mean_bytes=700
@@ -53,15 +56,6 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def in_turn(function: Callable[[Any], Any], tasks: Any, workers: int) -> Iterator[Any]:
-    return map(function, tasks)
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "run", in_turn)
-
-
 def run(archives: Path, out: Path, **options: Any) -> Report:
     settings = {"workers": 1, "allow_incomplete": True, "shard_limits": LIMITS, **options}
     return convert(archives, out, **settings)
@@ -75,7 +69,7 @@ def sums(out: Path) -> str:
 def undisturbed(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("undisturbed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "run", in_turn)
+        stay_in_this_process(patch)
         run(archives, out)
     return sums(out)
 
@@ -347,7 +341,7 @@ def test_a_source_that_changes_while_it_is_read(
     with pytest.raises(SourceChangedError, match=r"img_train.tar changed while it was converted"):
         run(source, out)
     assert not (out / "imagenet2012" / "5.1.0").exists()
-    monkeypatch.setattr(pool, "run", in_turn)
+    stay_in_this_process(monkeypatch)
     with pytest.raises((ResumeError, SourceError), match=r"another source|img_train.tar"):
         run(source, out)
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from converter import pool, proof
+from converter import proof
 from converter.errors import SourceReadError
 from converter.imagenet import OfficialArchive
 from tests.tarmaker import flip, header_of, nested, patched, tar
-from tests.test_interruptions import in_turn
-from tests.world import INCOMPLETE, TRAIN, VAL, World
+from tests.world import INCOMPLETE, TRAIN, VAL, World, stay_in_this_process
 
 GOOD = tar(VAL)
 BROKEN = tar([(VAL[0][0], b"\xff\xd8\xff no image"), *VAL[1:]])
@@ -21,7 +20,7 @@ DIGEST = ("--validate", "digest", INCOMPLETE)
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(pool, "run", in_turn)
+    stay_in_this_process(monkeypatch)
     return World(tmp_path)
 
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from converter import odd_images, pool, reencode
+from converter import odd_images, reencode
 from converter.imagenet import label_of_wnid
 from converter.images import CorruptImage, ImageFacts, validate
 from converter.index import Index
 from converter.reencode import CMYK_TO_RGB, PNG_TO_JPEG, by_pillow, by_tensorflow
 from converter.scan import ROW
 from converter.sources.base import SourceFile
+from tests.world import stay_in_this_process
 
 ADOBE = b"\xff\xee\x00\x0eAdobe"
 
@@ -146,7 +147,7 @@ def test_odd_cmyk_images_of_others() -> None:
 @pytest.mark.usefixtures("tf")
 def test_both_ways_lead_into_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One image is certain, one is for TensorFlow, one is junk and stays."""
-    monkeypatch.setattr(pool, "run", lambda function, tasks, workers: map(function, tasks))
+    stay_in_this_process(monkeypatch)
     rng = np.random.default_rng(8)
     data = {
         "n01739381_1309.JPEG": encoded(picture("CMYK", rng), "JPEG", subsampling=0),

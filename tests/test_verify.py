@@ -92,8 +92,13 @@ def edit_info(dataset: Path) -> None:
     ],
 )
 def test_damage_is_named(
-    dataset: Path, damage: Callable[[Path], object], said: str, checksums: bool
+    dataset: Path,
+    damage: Callable[[Path], object],
+    said: str,
+    checksums: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    stay_in_this_process(monkeypatch)
     damage(dataset)
     if not checksums:
         (dataset / "SHA256SUMS").unlink()

@@ -144,6 +144,12 @@ keep_server() {
     WINEPREFIX="$root/prefix" WINEDEBUG=-all wine cmd /c exit </dev/null >/dev/null 2>&1 9>&- || true
 }
 
+lighter_imports() {
+    local site=$root/python/Lib/site-packages
+    cp "$here/imports_under_wine.py" "$site"
+    echo "import imports_under_wine" >"$site/imports_under_wine.pth"
+}
+
 japanese_locale() {
     [ ! -e "$root/locale/ja_JP.UTF-8" ] || return 0
     [ -e /usr/share/i18n/locales/ja_JP ] || debian_packages locales
@@ -175,6 +181,7 @@ if [ "${TF:-}" = 1 ] && [ "$(cat "$root/tensorflow.done" 2>/dev/null)" != "$with
     echo "$with_tensorflow" >"$root/tensorflow.done"
 fi
 rm -rf "$root/download"
+lighter_imports
 keep_server
 "$root/winpy" -c 'import sys; print("Windows Python", sys.version, "windows", *sys.getwindowsversion()[:3])' \
     </dev/null 2>&1 | tr -d '\r' | grep . || cannot "the Windows Python does not start"
