@@ -9,6 +9,7 @@ import lzma
 import os
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from converter.sources.base import ENDLESS, Listing
 from converter.sources.compression import DamagedStreamError
 from converter.sources.stream import Stream, StreamReader
 from converter.sources.tar import list_members
+from tests.system import not_on_windows
 from tests.tarmaker import BLOCK, cut, flip, header_of, nested, tar, zero
 from tests.test_tar import Memory, images
 
@@ -210,3 +212,28 @@ def test_a_failing_read_names_the_byte(tmp_path: Path, monkeypatch: pytest.Monke
         stream.reader().skip_to(ENDLESS)
     with pytest.raises(SourceReadError, match=r"cannot open .*nowhere"):
         Stream(str(tmp_path / "nowhere"))
+
+
+@not_on_windows("pipes have no such mode")
+def test_a_pipe_that_will_not_wait_has_not_ended() -> None:
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    data = random.Random(0).randbytes(3 << 20)
+
+    def write() -> None:
+        with open(theirs, "wb") as file:
+            for start in range(0, len(data), 1 << 20):
+                time.sleep(0.05)
+                file.write(data[start : start + (1 << 20)])
+                file.flush()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    stream = Stream(f"/dev/fd/{ours}")
+    os.set_blocking(stream._input._file.fileno(), False)
+    reader = stream.reader()
+    assert reader.read_at(0, len(data) + 1) == data
+    writer.join()
+    reader.close()
+    stream.close()
+    os.close(ours)

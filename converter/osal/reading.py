@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import select
 import stat
 import sys
 import threading
@@ -169,7 +170,10 @@ class SequentialReader:
             self._buffer = bytearray(size)
         room, done = memoryview(self._buffer), 0
         try:
-            while done < size and (got := self._file.readinto(room[done:size])):
+            while done < size and (got := self._file.readinto(room[done:size])) != 0:
+                if got is None:  # whoever shares the pipe set it not to wait
+                    select.select([self._file], [], [])
+                    continue
                 done += got
         except OSError as error:
             raise SourceReadError(
